@@ -1,0 +1,53 @@
+# Every target sets up what it needs first; scripts/setup does that, and returns at once when nothing changed.
+SHELL := /bin/sh
+PY := .venv/bin/python
+HERE := $(CURDIR)
+# Where all can be installed, a skipped test is a test that was not run.
+NO_SKIP := $(shell [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo MUSTER_NO_SKIP=1)
+
+# Each script of sh/ runs with lib.sh in front (git-*.sh with git.sh too) and is checked that way, so what it leaves unused of
+# them is no finding; those in sh/agent and the recorder stand alone.
+define CHECK_SHELL
+echo shellcheck; cd src/muster/sh; bad=0; \
+shellcheck -s sh ../../../scripts/* recorder.sh agent/*.sh || bad=1; shellcheck ../../../.ci/run || bad=1; \
+shellcheck -s sh -e SC2034 lib.sh || bad=1; \
+for file in *.sh; do \
+  case $$file in lib.sh|git.sh|recorder.sh) continue ;; git-*) with="lib.sh git.sh" ;; *) with=lib.sh ;; esac; \
+  found=$$(cat $$with $$file | shellcheck -s sh -S warning -e SC2034 -f gcc -) || \
+    { bad=1; echo "$$file, lines counted with $$with in front:"; echo "$$found"; }; \
+done; exit $$bad
+endef
+
+.PHONY: help demo test test-all check bench docs setup clean
+
+help: ## show this
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1 \t/p' $(MAKEFILE_LIST)
+
+setup:
+	@sh scripts/setup
+
+demo: setup ## see muster at work
+	@PATH="$(HERE)/.venv/bin:$$PATH" sh examples/demo.sh
+
+test: check ## check, then every test that is not slow
+	$(NO_SKIP) $(PY) -m pytest -q -n 2 -m 'not slow'
+
+test-all: check ## everything, with many more examples
+	$(NO_SKIP) MUSTER_EXAMPLES=2000 $(PY) -m pytest -q -n 2
+
+check: setup ## lint, types, shell, layers, pages
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy --strict src
+	@$(CHECK_SHELL)
+	.venv/bin/lint-imports
+	$(PY) -m muster.cli.pages --check docs/commands
+
+bench: setup ## measure against the floor
+	$(PY) -m bench
+
+docs: setup ## make the command pages anew
+	$(PY) -m muster.cli.pages docs/commands
+
+clean: ## remove what set-up and tests made
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,184 @@
+"""How agents come to life: `create`, `start`, `clone`.
+
+An agent is recorded before it starts, so that a crash at any moment leaves a trace that `list` shows
+and `gc` explains; a create that fails takes back what it made, all of which was a copy.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import time
+from typing import TYPE_CHECKING
+
+from . import hosts, message, store, tmux, workdirs
+from .errors import MusterError, UsageError
+from .host import Host
+from .model import ENDED, Address, Agent, Status
+from .plugins import AgentType, Launch, Prepared
+
+if TYPE_CHECKING:
+    from .fleet import Fleet, Found, Spec
+
+#: The recording of one launch is cut at this size; the agent goes on.
+RECORDING_CAP = 64 * 1024 * 1024
+#: An environment variable cannot hold more on Linux, and every program the agent starts would fail.
+PROMPT_MAX = 100_000
+
+FIRST = "amber bold brisk calm clear crisp early fair fleet fond glad green keen kind late light lively lucky merry mild neat new noble plain prime proud quick quiet rapid ready ripe royal sharp shy silver sleek smart snug solid stout sunny swift tidy true vivid warm wise young".split()
+SECOND = "acorn anchor arch aspen badge beacon birch bison bridge brook canoe cedar cliff comet coral crane delta dune eagle ember falcon fern finch fjord forge fox gale glade grove harbor hawk heron inlet iris jade kite lagoon lark linden lynx maple marsh meadow otter pearl pine plover quartz raven reef ridge river robin sage sparrow spruce tern thistle valley willow wren".split()
+
+
+def free_name(taken: set[str]) -> str:
+    """Two readable words that no agent on the host has."""
+    for _ in range(50):
+        name = f"{secrets.choice(FIRST)}-{secrets.choice(SECOND)}"
+        if name not in taken:
+            return name
+    return f"{secrets.choice(FIRST)}-{secrets.choice(SECOND)}-{secrets.token_hex(3)}"
+
+
+def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) -> Found:
+    """Claim, seed, record, start, and the first message. `session`: files of a conversation to go on with."""
+    host = fleet.host(spec.address)
+    kind = fleet.type(spec.type)
+    if kind.prompt == "environment" and len(spec.message.encode()) > PROMPT_MAX:
+        raise UsageError(f"the message is longer than {PROMPT_MAX} bytes", "put it into a file and name that")
+    plan = workdirs.plan(fleet, host, spec)
+    agent = _claim(fleet, host, spec, plan)
+    if host.name:
+        hosts.remember(fleet.home, host)
+    fleet.step("create", "claim", agent.name)
+    try:
+        agent = workdirs.lay(fleet, host, agent, plan)
+        workdirs.furnish(fleet, host, agent, plan)
+        fleet.step("create", "seed", agent.name)
+        agent, files = _prepare(kind, agent, spec, session)
+        store.write(host, agent, files)
+        fleet.step("create", "record", agent.name)
+        tmux.start(host, agent.id, spec.memory)
+        fleet.step("create", "start", agent.name)
+    except BaseException:
+        workdirs.take_back(fleet, host, agent)
+        store.release(host, agent)
+        raise
+    one = _found(host, agent)
+    if spec.message and kind.prompt == "typed":
+        _first_message(fleet, one, kind, spec.message)
+    fleet.step("create", "message", agent.name)
+    return one
+
+
+def start(fleet: Fleet, one: Found) -> bool:
+    """Resume an agent that has ended; False when it runs already."""
+    if one.status.state not in ENDED:
+        return False
+    agent = one.agent
+    if agent.phase == "creating":
+        raise MusterError(f"{agent.name} was never finished", f"muster destroy {agent.name}, then create it again")
+    launch = f"timeout={agent.timeout:g} cap={RECORDING_CAP} launch=2\n"
+    files = {"launch": launch.encode(), "argv": shlex.join(agent.resume or agent.argv).encode(), **tmux.bin_files()}
+    store.write(one.host, agent, files)
+    return tmux.start(one.host, agent.id, int(agent.memory or 0))
+
+
+def clone(fleet: Fleet, one: Found, address: Address, text: str, labels: dict[str, str]) -> Found:
+    """Another agent with the work, the uncommitted state and the conversation of this one."""
+    from .fleet import Spec
+
+    agent = one.agent
+    session = store.read(one.host, agent.id, "session/*", "usage.json")
+    place = address if address.place or not one.status.address.place else address._replace(host=one.status.address.host)
+    spec = Spec(
+        place,
+        agent.type,
+        agent.args,
+        message=text,
+        source=str(one.status.address),
+        labels={**agent.labels, **labels},
+        timeout=agent.timeout,
+        memory=int(agent.memory or 0),
+        permissions=agent.permissions,
+    )
+    return create(fleet, spec, session)
+
+
+def _claim(fleet: Fleet, host: Host, spec: Spec, plan: workdirs.Plan) -> Agent:
+    """The first record, under a name that is ours from now on."""
+    name = spec.address.name or free_name({seen.agent.name for seen in store.survey(host).agents})
+    agent = Agent(
+        id=store.new_id(name),
+        name=name,
+        type=spec.type,
+        args=spec.args,
+        mode=plan.mode,
+        repo=plan.home,
+        common=plan.repo.common if plan.repo and plan.mode == "worktree" else "",
+        branch=plan.branch.replace("{name}", name),
+        base=plan.base,
+        origin=plan.url,
+        created=time.time(),
+        labels=spec.labels,
+        permissions=spec.permissions,
+        timeout=spec.timeout,
+        memory=str(spec.memory) if spec.memory else "",
+        phase="creating",
+        creator=store.me(),
+    )
+    home = store.claim(host, agent)
+    return agent._replace(folder=f"{home}/agents/{agent.id}")
+
+
+def _prepare(
+    kind: AgentType, agent: Agent, spec: Spec, session: dict[str, bytes] | None
+) -> tuple[Agent, dict[str, bytes]]:
+    """The record in full and every file the wrapper reads."""
+    ready = _command(kind, agent, spec, session or {})
+    env = {**kind.env, **spec.env, "MUSTER_AGENT": agent.name}
+    lines = [f"export {key}={shlex.quote(value)}\n" for key, value in env.items()]
+    argv, prompt = ready.argv, {}
+    if spec.message and kind.prompt == "argument":
+        argv = (*argv, spec.message)
+    elif spec.message and kind.prompt == "environment":
+        prompt = {"prompt": spec.message.encode()}
+    files = {
+        **tmux.bin_files(),
+        **ready.files,
+        **prompt,
+        "env": "".join(lines).encode(),
+        "cwd": agent.cwd.encode("utf-8", "surrogateescape"),
+        "argv": shlex.join(argv).encode("utf-8", "surrogateescape"),
+        "launch": f"timeout={agent.timeout:g} cap={RECORDING_CAP} launch=1\n".encode(),
+    }
+    done = agent._replace(argv=argv, resume=ready.resume, session=ready.session, phase="", creator={})
+    return done, files
+
+
+def _command(kind: AgentType, agent: Agent, spec: Spec, session: dict[str, bytes]) -> Prepared:
+    """What to run: the type's own word on it, or its argv filled in."""
+    if kind.prepare:
+        return kind.prepare(Launch(agent, agent.folder, spec.args, spec.message, session))
+    key = secrets.token_hex(8)
+    resume = (*_fill(kind.resume or kind.argv, agent, key), *spec.args)
+    argv = resume if session else (*_fill(kind.argv, agent, key), *spec.args)
+    return Prepared(argv, resume, dict(session), key)
+
+
+def _fill(argv: tuple[str, ...], agent: Agent, session: str) -> tuple[str, ...]:
+    return tuple(word.replace("{folder}", agent.folder).replace("{name}", agent.name).replace("{session}", session) for word in argv)
+
+
+def _first_message(fleet: Fleet, one: Found, kind: AgentType, text: str) -> None:
+    try:
+        message.deliver(one.host, lambda: fleet.look(one), kind, text)
+    except MusterError as error:
+        error.message = f"{one.agent.name} was created, but its first message was not delivered: {error.message}"
+        error.hint = f"its work is kept; try: muster message {one.status.address} -m '…'"
+        raise
+
+
+def _found(host: Host, agent: Agent) -> Found:
+    from .fleet import Found
+
+    now = time.time()
+    return Found(host, Status(agent, host.name, host.provider, "starting", since=now, now=now))

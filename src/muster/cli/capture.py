@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import argparse
+
+from ..errors import MusterError
+from ..fleet import Fleet
+from . import render
+
+EXAMPLES = """
+muster capture fix-login
+muster capture fix-login --scrollback
+muster capture fix-login --cast fix-login.cast
+"""
+TEXT = """
+Prints what the agent's terminal shows; for an agent that has ended (or was destroyed), the last it showed.
+--cast writes the whole recording as an asciicast, from the first byte, with every resize.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("name", metavar="NAME", help="the agent; a destroyed one is found in the trash")
+    add("--ansi", action="store_true", help="keep colours (escape sequences) in the text")
+    add("--scrollback", action="store_true", help="also what has scrolled away")
+    add("--cast", metavar="FILE", help="write the recording to this file; - is stdout")
+    add("--idle", type=float, default=0.0, metavar="SECONDS", help="with --cast: cut pauses to at most this long")
+
+
+def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    if args.cast:
+        return _cast(args, fleet)
+    text, source = fleet.screen(args.name, ansi=args.ansi, scrollback=args.scrollback)
+    if args.json:
+        render.document({"name": args.name, "source": source, "screen": text})
+    else:
+        # Colours are asked for; other escape sequences have been interpreted by tmux already.
+        render.out(text.rstrip("\n"))
+    return 0
+
+
+def _cast(args: argparse.Namespace, fleet: Fleet) -> int:
+    import os
+    import sys
+
+    count = 0
+    temporary = f"{args.cast}.{os.getpid()}"
+    target = sys.stdout if args.cast == "-" else open(temporary, "w", encoding="utf-8")  # noqa: SIM115  # closed below
+    try:
+        for line in fleet.cast(args.name, idle=args.idle or None):
+            target.write(line.rstrip("\n") + "\n")
+            count += 1
+    finally:
+        if target is not sys.stdout:
+            target.close()
+    if count == 0:
+        if args.cast != "-":
+            os.unlink(temporary)
+        raise MusterError(f"{args.name} has no recording", "it was made without one, or has not started yet")
+    if args.cast != "-":
+        os.replace(temporary, args.cast)
+        render.note(f"wrote {args.cast} ({count - 1} events); play it with: asciinema play {args.cast}")
+        if args.json:
+            render.document({"name": args.name, "cast": args.cast, "events": count - 1})
+    return 0

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import argparse
+
+from ..fleet import Fleet
+from ..model import Address
+from . import common, render
+
+EXAMPLES = """
+muster clone fix-login fix-login-b
+muster clone fix-login other@box -m "Try it the other way"
+"""
+TEXT = """
+Makes an agent from another one: its commits, what it has not committed, and its conversation. The first goes on as it is.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the agent to copy")
+    parser.add_argument("new", nargs="?", default="", metavar="NEW", help="the address of the copy; a name is made up")
+    parser.add_argument("-m", "--message", default="", help="a message for the copy")
+    parser.add_argument("--label", action="append", default=[], metavar="K=V", help="a label for the copy")
+
+
+def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    from ..model import parse_labels
+
+    one = fleet.get(args.name)
+    made = fleet.clone(one, Address.parse(args.new) if args.new else Address(""), args.message, parse_labels(args.label))
+    if args.json:
+        render.document({"agents": [common.agent_json(made.status)]})
+    else:
+        render.out(str(made.status.address))
+        render.note(f"cloned {one.status.address} as {made.status.address}")
+    return 0

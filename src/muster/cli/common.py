@@ -1,0 +1,108 @@
+"""What verbs share: selecting agents, doing a thing to many, and the JSON of an agent."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from .. import fanout
+from ..errors import MusterError, worst
+from ..fleet import Fleet, Found
+from ..model import Status, parse_labels
+from . import render
+from .parse import stdin_words
+
+
+def selector(parser: argparse.ArgumentParser) -> None:
+    """The arguments that choose agents, the same for every verb that takes many."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a name, NAME@HOST, a glob in quotes, or - for names on stdin")
+    parser.add_argument("-l", "--label", action="append", default=[], metavar="K=V", help="all agents with this label")
+    parser.add_argument("--all", action="store_true", help="every agent")
+
+
+def choose(args: argparse.Namespace, fleet: Fleet) -> tuple[list[Found], list[MusterError]]:
+    names = [word for name in args.names for word in (stdin_words() if name == "-" else [name])]
+    if "-" in args.names and not names:
+        return [], []
+    return fleet.select(names, parse_labels(args.label), args.all)
+
+
+def for_each(
+    args: argparse.Namespace,
+    fleet: Fleet,
+    work: Callable[[Found], dict[str, Any]],
+    say: Callable[[dict[str, Any]], str],
+    limit: int = 16,
+) -> int:
+    """Do `work` to every chosen agent; a failure does not stop the rest, and the worst one is the exit code."""
+    chosen, errors = choose(args, fleet)
+    results = [{"name": None, "ok": False, "error": render.problem_json(error)} for error in errors]
+    for error in errors:
+        if not args.json:
+            render.error(error)
+    codes = [error.exit_code for error in errors]
+    for outcome in fanout.each(work, chosen, limit):
+        one = outcome.item
+        row: dict[str, Any] = {"name": one.agent.name, "address": str(one.status.address)}
+        if outcome.error is not None:
+            codes.append(outcome.error.exit_code)
+            results.append({**row, "ok": False, "error": render.problem_json(outcome.error)})
+            if not args.json:
+                render.error(outcome.error)
+            continue
+        codes.append(0)
+        row.update({"ok": True, **outcome.get()})
+        results.append(row)
+        if not args.json and (text := say(row)):
+            render.note(text)
+    if args.json:
+        render.document({"results": results})
+    return worst(codes) if codes else 0
+
+
+def agent_json(status: Status, git: tuple[int, int] | None = None) -> dict[str, Any]:
+    """One agent as `list --json` shows it; what is not known is null."""
+    agent, usage = status.agent, status.usage
+    tokens = [usage.get(key) for key in ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")]
+    known = [value for value in tokens if isinstance(value, int)]
+    cost = usage.get("cost_usd")
+    return {
+        "name": agent.name,
+        "address": str(status.address),
+        "host": status.host or None,
+        "provider": status.provider,
+        "type": agent.type,
+        "state": status.state,
+        "reason": status.reason or None,
+        "since": status.since,
+        "repo": agent.repo or None,
+        "branch": agent.branch or None,
+        "base": agent.base or None,
+        "workdir": agent.workdir or None,
+        "mode": agent.mode or None,
+        "labels": agent.labels,
+        "created": agent.created,
+        "ahead": git[0] if git else None,
+        "dirty": git[1] if git else None,
+        "tokens": sum(known) if known else None,
+        "cost_usd": cost if isinstance(cost, int | float) else None,
+        "last_line": render.plain(status.last_line)[:500] or None,
+        "id": agent.id,
+        "exit_code": status.exit_code,
+    }
+
+
+def read_text(path: str) -> str:
+    """A file's text, or stdin's for `-`."""
+    import sys
+
+    from ..errors import UsageError
+
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else open(path, "rb").read()  # noqa: SIM115  # read whole, at once
+        return data.decode()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text") from error

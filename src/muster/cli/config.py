@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import argparse
+import os
+
+from .. import config as settings
+from ..errors import NotFound, UsageError
+from ..fleet import Fleet
+from . import render
+from .parse import check_commands
+
+EXAMPLES = """
+muster config
+muster config get commands.create.mode
+muster config set commands.create.connect_command "my-terminal"
+muster config set --project commands.create.mode mirror
+muster config path
+"""
+TEXT = """
+Shows the configuration that is in force and checks it; `get` and `set` one key. A flag beats a MUSTER_VERB_OPTION variable,
+that beats the project's .muster/config.toml, that beats yours in $XDG_CONFIG_HOME/muster/config.toml.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=("show", "get", "set", "path"), default="show", help="what to do")
+    parser.add_argument("key", nargs="?", default="", metavar="KEY", help="section.name.option")
+    parser.add_argument("value", nargs="?", metavar="VALUE", help="the new value; TOML, or plain text")
+    parser.add_argument("--project", action="store_true", help="set it in the project's file instead of yours")
+
+
+def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    user = settings.user_file(fleet.env)
+    project = fleet.config.project or os.path.join(fleet.cwd, ".muster", "config.toml")
+    if args.action == "path":
+        if args.json:
+            render.document({"user": user, "project": fleet.config.project or None})
+        else:
+            render.out(user)
+            if fleet.config.project:
+                render.out(fleet.config.project)
+        return 0
+    if args.action == "set":
+        if not args.key or args.value is None:
+            raise UsageError("set needs a key and a value", "muster config set commands.create.mode mirror")
+        path = project if args.project else user
+        settings.set_value(path, args.key, args.value)
+        fresh = Fleet(fleet.env, fleet.cwd)
+        check_commands(fresh)
+        render.note(f"set {args.key} in {path}")
+        if args.json:
+            render.document({"key": args.key, "file": path})
+        return 0
+    check_commands(fleet)
+    found: object = fleet.config.values
+    if args.action == "get":
+        for part in args.key.split("."):
+            if not isinstance(found, dict) or part not in found:
+                raise NotFound(f"{args.key} is not set", "muster config shows what is")
+            found = found[part]
+        if args.json or isinstance(found, dict):
+            render.document({"key": args.key, "value": found})
+        else:
+            render.out(str(found))
+        return 0
+    if args.json:
+        render.document({"files": list(fleet.config.files), "untrusted": list(fleet.config.untrusted), "values": found})
+        return 0
+    for path in fleet.config.files:
+        render.note(f"# {path}")
+    for line in _lines(fleet.config.values):
+        render.out(line)
+    if fleet.config.untrusted:
+        render.note(f"not in force before `muster trust`: {', '.join(fleet.config.untrusted)}")
+    if not fleet.config.files:
+        render.note(f"nothing is configured; the file would be {user}")
+    return 0
+
+
+def _lines(values: dict[str, object], prefix: str = "") -> list[str]:
+    import json
+
+    lines = []
+    for key, value in values.items():
+        if isinstance(value, dict):
+            lines += _lines(value, f"{prefix}{key}.")
+        else:
+            lines.append(f"{prefix}{key} = {json.dumps(value, default=str)}")
+    return lines

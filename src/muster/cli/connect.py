@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+
+from .. import tmux
+from ..errors import MusterError, UsageError
+from ..fleet import Fleet, Found
+from ..model import LIVE
+from .parse import terminal
+
+EXAMPLES = """
+muster connect fix-login
+muster connect fix-login --watch
+muster connect fix-login --connect-command 'xterm -e sh -c "$MUSTER_ATTACH"'
+"""
+TEXT = """
+Attaches your terminal to the agent's session; leave it with Ctrl-b d. Inside tmux your client is switched there and
+comes back when you leave. With --connect-command (or connect_command in the configuration of create) that command is
+run instead, with MUSTER_AGENT, MUSTER_ADDRESS and MUSTER_ATTACH in its environment.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the agent")
+    parser.add_argument("--watch", action="store_true", help="only look: no keys are sent, the size stays as it is")
+    parser.add_argument("--connect-command", default="", metavar="COMMAND", help="run this instead of attaching")
+
+
+def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    if args.json:
+        raise UsageError("connect shows a terminal and has no JSON", "muster capture NAME --json shows the screen")
+    command = args.connect_command or str(fleet.config.command("create").get("connect_command", ""))
+    return go(fleet, fleet.get(args.name), command, watch=args.watch)
+
+
+def go(fleet: Fleet, one: Found, command: str = "", watch: bool = False) -> int:
+    """Attach, or run the connect command; returns its exit code."""
+    attach = tmux.attach(one.host, one.agent.id, watch=watch)
+    if command:
+        env = {
+            **fleet.env,
+            "MUSTER_AGENT": one.agent.name,
+            "MUSTER_ADDRESS": str(one.status.address),
+            "MUSTER_ATTACH": shlex.join(attach),
+        }
+        return subprocess.run(["sh", "-c", command], env=env, check=False).returncode
+    if not terminal():
+        raise UsageError("connect needs a terminal", f"muster capture {one.status.address} prints the screen")
+    if one.status.state not in LIVE:
+        address = one.status.address
+        raise MusterError(f"{address} is {one.status.state}", f"muster start {address}, or muster capture {address}")
+    if fleet.env.get("TMUX") and (switch := tmux.switch(one.host, one.agent.id, fleet.env["TMUX"], attach)):
+        return subprocess.run(switch, check=False).returncode
+    env = {key: value for key, value in os.environ.items() if key not in ("TMUX", "TMUX_PANE")}
+    return subprocess.run(attach, env=env, check=False).returncode

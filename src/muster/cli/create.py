@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import argparse
+
+from .. import fanout
+from ..errors import MusterError, UsageError, worst
+from ..fleet import Fleet, Found, Spec
+from ..model import MODES, PERMISSIONS, Address, parse_bytes, parse_labels, parse_seconds
+from . import common, connect, render
+from .parse import terminal
+
+EXAMPLES = """
+muster create fix-login claude -m "Fix the login test"
+muster create tests command -- make test
+muster create fix-login@box claude -m "Fix it there"
+muster create try replay --count 3 -- playbook.toml
+muster create demo command --from ../other --branch main:try --label run=42 -- make
+"""
+TEXT = """
+Makes an agent: a work dir with your uncommitted work, a branch muster/NAME, and a session that runs the
+type's program in it. The first word is always the address (NAME, NAME@HOST), the second the type.
+"""
+REST = "ARGS"
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("address", nargs="?", default="", metavar="ADDRESS", help="NAME[@HOST[.PROVIDER]]; a name is made up when there is none")
+    add("type", nargs="?", default="", metavar="TYPE", help="what to run: claude, codex, command, replay, or one of [types]")
+    add("-m", "--message", default="", help="the first message")
+    add("--message-file", metavar="FILE", help="the first message, from a file; - is stdin")
+    add("--from", dest="source", default="", metavar="SOURCE", help="a folder, an agent, or the URL of a repository to start from")
+    add("--branch", default="", metavar="[BASE][:NEW]", help="start from BASE, work on NEW (default: what you have, muster/NAME)")
+    add("--mode", choices=MODES, help="the kind of work dir (default: worktree here, mirror on hosts, copy without git)")
+    add("--clean", action="store_true", help="start from the commit, without your uncommitted work")
+    add("--label", action="append", default=[], metavar="K=V", help="a label; can be given more than once")
+    add("--env", action="append", default=[], metavar="K=V", help="a variable for the agent; K alone takes yours")
+    add("--env-file", action="append", default=[], metavar="FILE", help="variables from a file of K=V lines")
+    add("--template", action="append", default=[], metavar="NAME", help="options from [templates.NAME] in the configuration")
+    add("--reuse", action="store_true", help="if the agent exists, go on with it (and start it if it has ended)")
+    add("--timeout", type=parse_seconds, default=0.0, metavar="TIME", help="end the agent after this time: 90s, 15m, 2h")
+    add("--memory", type=parse_bytes, default=0, metavar="SIZE", help="a hard limit of memory: 512m, 2g")
+    add("--permissions", choices=PERMISSIONS, default="ask", help="who answers the client's permission dialogs")
+    add("--count", type=int, default=1, metavar="N", help="make N agents, NAME-1 to NAME-N")
+    add("--connect-command", default="", metavar="COMMAND", help="run this instead of attaching, in the agent's environment")
+    add("--no-connect", action="store_true", help="do not attach afterwards")
+
+
+def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    for name in args.template:
+        _apply_template(args, fleet, name)
+    base = _spec(args, fleet)
+    if args.count < 1:
+        raise UsageError("--count must be at least 1")
+    specs = [base] if args.count == 1 else _numbered(base, args.count)
+
+    def make(spec: Spec) -> Found:
+        if args.reuse and spec.address.name:
+            existing, _ = fleet.select([str(spec.address)])
+            if existing:
+                return _reuse(fleet, existing[0], spec)
+        return fleet.create(spec)
+
+    codes, made = [], []
+    for outcome in fanout.each(make, specs, limit=8):
+        if outcome.error is not None:
+            codes.append(outcome.error.exit_code)
+            render.error(outcome.error, as_json=args.json)
+        else:
+            made.append(outcome.get())
+    if args.json and made:
+        render.document({"agents": [common.agent_json(one.status) for one in made]})
+    for one in made:
+        if not args.json:
+            render.out(str(one.status.address))
+            render.note(_told(one))
+    if len(made) == 1 and not args.no_connect and not args.json and not codes:
+        command = args.connect_command
+        if command or terminal():
+            return connect.go(fleet, made[0], command)
+    return worst(codes) if codes else 0
+
+
+def _spec(args: argparse.Namespace, fleet: Fleet) -> Spec:
+    address = Address.parse(args.address) if args.address else Address("")
+    message = args.message
+    if args.message_file:
+        if message:
+            raise UsageError("--message and --message-file were both given", "use one of them")
+        message = common.read_text(args.message_file)
+    env: dict[str, str] = {}
+    for path in args.env_file:
+        for line in common.read_text(path).splitlines():
+            if line.strip() and not line.lstrip().startswith("#"):
+                env.update(_variable(line.strip().removeprefix("export "), fleet))
+    for pair in args.env:
+        env.update(_variable(pair, fleet))
+    return Spec(
+        address,
+        args.type or fleet.default_type(),
+        tuple(args.rest),
+        message,
+        args.source,
+        args.branch,
+        args.mode or "",
+        args.clean,
+        parse_labels(args.label),
+        env,
+        args.timeout,
+        args.memory,
+        args.permissions,
+    )
+
+
+def _variable(pair: str, fleet: Fleet) -> dict[str, str]:
+    key, equals, value = pair.partition("=")
+    if not key.isidentifier() or not key.isascii():
+        raise UsageError(f"{key!r} is not the name of a variable", "write --env KEY=VALUE")
+    if not equals:
+        if key not in fleet.env:
+            raise UsageError(f"--env {key}: you have no such variable", f"write --env {key}=VALUE")
+        value = fleet.env[key]
+    elif len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        value = value[1:-1]
+    return {key: value}
+
+
+def _numbered(spec: Spec, count: int) -> list[Spec]:
+    from ..births import free_name
+
+    stem = spec.address.name or free_name(set())
+    return [spec._replace(address=spec.address._replace(name=f"{stem}-{n}")) for n in range(1, count + 1)]
+
+
+def _apply_template(args: argparse.Namespace, fleet: Fleet, name: str) -> None:
+    """Template values stand in for flags that were not given."""
+    from ..config import nearest
+    from .parse import _typed, build
+
+    templates = fleet.config.section("templates")
+    if name not in templates:
+        raise UsageError(f"there is no template {name!r}", nearest(name, list(templates)) if templates else "[templates.NAME] makes one")
+    parser = build("create")[0]
+    known = {action.dest: action for action in parser._actions}
+    for key, value in templates[name].items():
+        if key == "args":
+            args.rest = args.rest or [str(item) for item in value]
+            continue
+        dest = {"from": "source"}.get(key, key.replace("-", "_"))
+        if dest not in known:
+            raise UsageError(f"[templates.{name}] has no option {key!r}", nearest(key, sorted(known)))
+        typed = _typed(known[dest], value, f"[templates.{name}] {key}")
+        given = getattr(args, dest)
+        if isinstance(given, list):
+            setattr(args, dest, [*typed, *given])
+        elif given == known[dest].default:
+            setattr(args, dest, typed)
+
+
+def _reuse(fleet: Fleet, one: Found, spec: Spec) -> Found:
+    if spec.type and one.agent.type != spec.type:
+        raise MusterError(f"{one.agent.name} exists and is of type {one.agent.type}", "use another name")
+    if fleet.start(one):
+        one = Found(one.host, fleet.look(one))
+    if spec.message:
+        fleet.message(one, spec.message)
+    return one
+
+
+def _told(one: Found) -> str:
+    agent = one.agent
+    where = f"on branch {agent.branch}" if agent.branch else f"in {agent.workdir}"
+    return f"created {one.status.address} ({agent.type}, {agent.mode}, {where})"

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..fleet import Fleet, Found
+from . import common
+
+EXAMPLES = """
+muster destroy fix-login
+muster destroy 'fix-*'
+muster destroy -l run=42
+"""
+TEXT = """
+Ends agents and removes them. Nothing is lost: commits, index, changed, new and ignored files, transcript and recording go to
+the trash for 30 days, and `restore` brings them back. What is unique is named.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    common.selector(parser)
+
+
+def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    def destroy(one: Found) -> dict[str, Any]:
+        return fleet.destroy(one)
+
+    def say(row: dict[str, Any]) -> str:
+        kept = ", ".join(row["kept"])
+        return f"destroyed {row['address']}; " + (
+            f"kept for {row['days']} days: {kept} (muster restore {row['address']})" if kept else "it had changed nothing"
+        )
+
+    return common.for_each(args, fleet, destroy, say, limit=4)

@@ -1,0 +1,156 @@
+"""Finds the verb, loads that one module, and turns errors into messages and exit codes: the only place that does."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+#: Every verb and its summary, in the groups of the help. The summaries live here so that help loads no verb.
+GROUPS: dict[str, dict[str, str]] = {
+    "Agents": {
+        "create": "make an agent: a work dir, a branch, a session",
+        "list": "show all agents and their states (also: ls)",
+        "message": "send text to agents, with proof that they took it",
+        "answer": "answer an agent's open question or permission dialog",
+        "wait": "wait until agents are in a state",
+        "connect": "attach your terminal to an agent",
+        "capture": "print an agent's screen, or its recording",
+        "exec": "run a command in an agent's work dir",
+        "transcript": "print an agent's conversation",
+        "events": "print what happened to an agent",
+        "explain": "say why an agent is in its state",
+    },
+    "Their work": {
+        "pull": "bring an agent's commits or files to your repository",
+        "push": "bring your commits to an agent's branch",
+        "diff": "show what an agent changed",
+        "snapshot": "keep and bring back states of a work dir",
+    },
+    "Their life": {
+        "stop": "end an agent's processes; its work stays",
+        "start": "go on with an agent that has ended",
+        "clone": "make an agent from another one, work and conversation included",
+        "rename": "give an agent another name",
+        "label": "set or remove labels",
+        "destroy": "remove agents; all they had goes to the trash",
+        "restore": "bring a destroyed agent back",
+        "gc": "show and remove what is left over",
+        "record": "write a playbook from what an agent did",
+    },
+    "muster itself": {
+        "config": "show or set configuration",
+        "trust": "let this project's configuration run commands",
+        "hosts": "show or forget hosts",
+        "doctor": "say what is missing, and the command that fixes it",
+        "completion": "print a shell completion script",
+        "man": "show a verb's manual page",
+    },
+}
+VERBS = {verb: text for group in GROUPS.values() for verb, text in group.items()}
+ALIASES = {"ls": "list"}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb; returns its exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever read our output went away: nothing more to say, and nothing failed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        return _dispatch([words[1], "--help"]) if len(words) > 1 and words[1] in VERBS else _help()
+    if words[0] in ("-V", "--version"):
+        from .. import __version__
+
+        print(f"muster {__version__}")
+        return 0
+    verb = ALIASES.get(words[0], words[0])
+    from ..errors import MusterError
+    from . import render
+
+    if verb not in VERBS:
+        return _foreign(verb, words[1:])
+    own = words[: words.index("--")] if "--" in words else words
+    verbose = "-v" in own or "--verbose" in own
+    wants_json = "--json" in own
+    try:
+        from . import parse
+
+        return parse.run(verb, words[1:])
+    except MusterError as error:
+        render.error(error, as_json=wants_json)
+        if verbose:
+            _traceback()
+        return error.exit_code
+    except (BrokenPipeError, KeyboardInterrupt, SystemExit):
+        raise
+    except Exception as error:
+        import errno
+
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM):
+            where = f": {error.filename}" if error.filename else ""
+            render.error(MusterError(f"{os.strerror(error.errno)}{where}", "free or open that place and try again"))
+        else:
+            log = _log_bug(words)
+            kept = f"the details are in {log}" if log else "-v shows the details"
+            render.error(MusterError(f"this is a bug in muster: {type(error).__name__}: {error}", kept))
+        if verbose:
+            _traceback()
+        return 1
+
+
+def _help() -> int:
+    lines = ["Usage: muster VERB [ARGUMENTS]", "", "Run one or a thousand coding agents with the same verbs.", ""]
+    lines += ["  muster create fix-login claude -m 'Fix the login test'", "  muster list", "  muster pull fix-login", ""]
+    for group, verbs in GROUPS.items():
+        lines.append(f"{group}:")
+        lines += [f"  {verb:<11} {text}" for verb, text in verbs.items()]
+        lines.append("")
+    lines.append("`muster VERB --help` shows examples and every option. A program muster-foo on PATH is `muster foo`.")
+    print("\n".join(lines))
+    return 0
+
+
+def _foreign(verb: str, words: list[str]) -> int:
+    import shutil
+
+    from ..config import nearest
+    from ..errors import UsageError
+    from . import render
+
+    program = None if verb.startswith("-") or "/" in verb else shutil.which(f"muster-{verb}")
+    if program:
+        os.execv(program, [program, *words])
+    render.error(UsageError(f"there is no verb {verb!r}", f"{nearest(verb, list(VERBS))} `muster --help` lists all"))
+    return 2
+
+
+def _traceback() -> None:
+    import traceback
+
+    traceback.print_exc()
+
+
+def _log_bug(words: list[str]) -> str:
+    import time
+    import traceback
+
+    from ..providers import local
+
+    path = os.path.join(local.home(os.environ), "log", "bugs.log")
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%FT%T%z')} muster {words[0]}\n{traceback.format_exc()}\n")
+    except OSError:
+        return ""
+    return path

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..errors import UsageError
+from ..fleet import Fleet, Found
+from . import common
+
+EXAMPLES = """
+muster message fix-login -m "Also run the linter"
+muster message 'fix-*' -m "Stop where you are and commit"
+muster message fix-login --message-file notes.md
+git diff | muster message review --message-file -
+"""
+TEXT = """
+Sends text, and says `delivered` only on proof that the agent took it; `queued` when it is at work and has it;
+`typed` for a type that leaves no receipt (a plain command). With a dialog open it is refused (exit code 7).
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    common.selector(parser)
+    parser.add_argument("-m", "--message", default=None, help="the text")
+    parser.add_argument("--message-file", metavar="FILE", help="the text, from a file; - is stdin")
+    parser.add_argument("--raw", action="store_true", help="send a leading / or ! as a command of the client")
+
+
+def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    if (args.message is None) == (args.message_file is None):
+        raise UsageError("one of --message and --message-file is needed", "muster message NAME -m 'text'")
+    text = args.message if args.message is not None else common.read_text(args.message_file)
+    if not text:
+        raise UsageError("the message is empty")
+
+    def send(one: Found) -> dict[str, Any]:
+        return {"result": fleet.message(one, text)}
+
+    return common.for_each(args, fleet, send, lambda row: f"{row['result']}: {row['address']}")

@@ -1,0 +1,130 @@
+"""The words of one verb: its options, their defaults from configuration, its help.
+
+A verb's module has `EXAMPLES`, `TEXT`, `options(parser)` and `run(args, fleet) -> exit code`;
+`REST = "what"` when it takes words behind `--`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from typing import Any, NoReturn
+
+from ..config import nearest
+from ..errors import UsageError
+from ..fleet import Fleet
+from . import render
+from .main import VERBS
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with examples first and errors as values."""
+
+    examples: str = ""
+    rest: str = ""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, f"{self.prog} --help")
+
+    def format_help(self) -> str:
+        usage = self.format_usage().replace("usage: ", "Usage: ", 1).rstrip()
+        formatter = self._get_formatter()
+        for group in self._action_groups:
+            formatter.start_section({"options": "Options", "positional arguments": "Arguments"}.get(group.title or "", group.title))
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        examples = "\n".join(f"  {line}" if line else "" for line in self.examples.strip().splitlines())
+        parts = [usage + (f" [-- {self.rest}]" if self.rest else ""), f"Examples:\n{examples}", self.description or ""]
+        return "\n\n".join(part for part in parts if part) + "\n\n" + formatter.format_help().strip() + "\n"
+
+
+def build(verb: str) -> tuple[Parser, Any]:
+    """The parser and the module of a verb."""
+    module = importlib.import_module(f"{__package__}.{verb}")
+    parser = Parser(prog=f"muster {verb}", formatter_class=_Formatter, description=module.TEXT.strip(), allow_abbrev=False)
+    parser.examples = module.EXAMPLES
+    parser.rest = getattr(module, "REST", "")
+    module.options(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document (docs/json.md)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the inner details of an error")
+    return parser, module
+
+
+def run(verb: str, words: list[str]) -> int:
+    parser, module = build(verb)
+    rest: list[str] = []
+    if parser.rest and "--" in words:
+        cut = words.index("--")
+        words, rest = words[:cut], words[cut + 1 :]
+    if "-h" in words or "--help" in words:
+        print(parser.format_help(), end="")
+        return 0
+    fleet = Fleet()
+    apply_defaults(parser, verb, fleet)
+    args = parser.parse_args(words)
+    args.rest = rest
+    code: int = module.run(args, fleet)
+    return code
+
+
+def apply_defaults(parser: Parser, verb: str, fleet: Fleet) -> None:
+    """Defaults of the flags from `MUSTER_VERB_OPTION` variables and `[commands.VERB]`."""
+    configured = dict(fleet.config.command(verb))
+    if fleet.config.untrusted and any(key.startswith(f"commands.{verb}.") for key in fleet.config.untrusted):
+        render.note(f"{fleet.config.project} is not trusted: {', '.join(fleet.config.untrusted)} left out (muster trust)")
+    prefix = f"MUSTER_{verb.upper()}_"
+    for key, value in fleet.env.items():
+        if key.startswith(prefix):
+            configured[key[len(prefix) :].lower()] = value
+    known = {action.dest: action for action in parser._actions if action.dest not in ("help", "json", "verbose")}
+    for key, value in configured.items():
+        dest = key.replace("-", "_")
+        if dest not in known:
+            raise UsageError(f"[commands.{verb}] has no option {key!r}", nearest(key, sorted(known)))
+        parser.set_defaults(**{dest: _typed(known[dest], value, f"[commands.{verb}] {key}")})
+
+
+def check_commands(fleet: Fleet) -> None:
+    """Every `[commands.VERB]` key is an option of that verb."""
+    for verb in fleet.config.section("commands"):
+        if verb not in VERBS:
+            raise UsageError(f"[commands.{verb}]: there is no verb {verb!r}", nearest(verb, list(VERBS)))
+        apply_defaults(build(verb)[0], verb, fleet)
+
+
+def _typed(action: argparse.Action, value: Any, where: str) -> Any:
+    if isinstance(action, argparse._StoreTrueAction):
+        if isinstance(value, str):
+            value = value.lower() not in ("", "0", "false", "no")
+        if not isinstance(value, bool):
+            raise UsageError(f"{where} must be true or false")
+        return value
+    if isinstance(action, argparse._AppendAction):
+        values = value if isinstance(value, list) else [value]
+        if isinstance(value, dict):
+            values = [f"{key}={item}" for key, item in value.items()]
+        return [str(item) for item in values]
+    if action.choices is not None and value not in action.choices:
+        raise UsageError(f"{where} must be one of {', '.join(map(str, action.choices))}")
+    if callable(action.type):
+        try:
+            return action.type(str(value))
+        except ValueError as error:
+            raise UsageError(f"{where}: {error}") from error
+    return str(value) if not isinstance(value, bool) else value
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        # The same on every terminal, so that the generated pages do not depend on one.
+        super().__init__(prog, max_help_position=30, width=100)
+
+
+def stdin_words() -> list[str]:
+    return [line.strip() for line in sys.stdin if line.strip()]
+
+
+def terminal() -> bool:
+    return os.isatty(0) and os.isatty(1)

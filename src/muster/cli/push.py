@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..fleet import Fleet, Found
+from . import common
+
+EXAMPLES = """
+muster push fix-login
+muster push 'fix-*' --merge
+muster push fix-login --ref main
+"""
+TEXT = """
+Brings the commits of your branch to the agent's branch and work dir: a fast-forward, or a merge with --merge. Refused
+when it would overwrite what the agent has not committed.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    common.selector(parser)
+    parser.add_argument("--merge", action="store_true", help="merge when it is not a fast-forward")
+    parser.add_argument("--ref", default="HEAD", help="what to push (default: what you have checked out)")
+
+
+def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    def push(one: Found) -> dict[str, Any]:
+        return fleet.push(one, args.ref, merge=args.merge)
+
+    return common.for_each(args, fleet, push, lambda row: f"{row['address']}: {row['told']}", limit=4)

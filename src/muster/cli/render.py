@@ -1,0 +1,140 @@
+"""Everything that muster prints. What an agent wrote is shown, never obeyed: control characters are taken out."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import MusterError
+
+COLOURS = {
+    "working": "32",
+    "ready": "36",
+    "waiting": "33;1",
+    "failed": "31;1",
+    "lost": "31",
+    "unreachable": "31",
+    "done": "32;2",
+    "stopped": "2",
+    "starting": "32;2",
+}
+
+
+def out(text: str = "", end: str = "\n") -> None:
+    sys.stdout.write(text + end)
+
+
+def raw(data: bytes) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def note(text: str) -> None:
+    """Progress and messages, which go to stderr."""
+    sys.stderr.write(plain(text, keep="\n") + "\n")
+    sys.stderr.flush()
+
+
+def document(value: Any) -> None:
+    """The one JSON document of a verb."""
+    out(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+
+
+def line(value: Any) -> None:
+    """One line of JSON Lines."""
+    out(json.dumps(value, ensure_ascii=False))
+    sys.stdout.flush()
+
+
+def error(problem: MusterError, as_json: bool = False) -> None:
+    if as_json:
+        out(json.dumps({"error": problem_json(problem)}))
+        sys.stdout.flush()
+    text = f"muster: {problem.message}"
+    if problem.hint:
+        text += f"\n  {problem.hint}"
+    note(text)
+
+
+def problem_json(problem: MusterError) -> dict[str, Any]:
+    return {"message": problem.message, "hint": problem.hint or None, "code": problem.exit_code}
+
+
+def plain(text: str, keep: str = "") -> str:
+    """The text without control characters (and without the tricks of bidirectional text)."""
+    return "".join(
+        char
+        if char in keep or (char.isprintable() and not "\u202a" <= char <= "\u202e" and not "\u2066" <= char <= "\u2069")
+        else " "
+        for char in text
+    )
+
+
+def colour(text: str, state: str) -> str:
+    if not coloured():
+        return text
+    return f"\x1b[{COLOURS.get(state, '0')}m{text}\x1b[0m"
+
+
+def coloured() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def width() -> int:
+    """The width of the terminal; without one, lines are not cut."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else 0
+    except OSError:
+        return 0
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], states: Sequence[str] = ()) -> None:
+    """Columns as wide as they need; the last one is cut at the edge of a terminal."""
+    cells = [[plain(cell) for cell in row] for row in rows]
+    widths = [max([len(title), *(len(row[i]) for row in cells)]) for i, title in enumerate(head)]
+    limit = width()
+    for index, row in enumerate([list(head), *cells]):
+        text = "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
+        if limit and len(text) > limit:
+            text = text[: limit - 1] + "…"
+        if index and states:
+            text = _paint(text, row, head, widths, states[index - 1])
+        elif index == 0 and coloured():
+            text = f"\x1b[2m{text}\x1b[0m"
+        out(text)
+
+
+def _paint(text: str, row: Sequence[str], head: Sequence[str], widths: Sequence[int], state: str) -> str:
+    if not coloured() or "STATE" not in head:
+        return text
+    column = list(head).index("STATE")
+    start = sum(size + 2 for size in widths[:column])
+    end = start + len(row[column])
+    return text[:start] + colour(text[start:end], state) + text[end:]
+
+
+def age(seconds: float) -> str:
+    """`12s`, `5m`, `3h`, `2d`."""
+    seconds = max(0.0, seconds)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1024 or unit == "GB":
+            return f"{value:.0f} {unit}"
+        value /= 1024
+    return ""
+
+
+def when(epoch: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch))

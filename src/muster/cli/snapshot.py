@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import argparse
+
+from ..errors import UsageError
+from ..fleet import Fleet
+from . import render
+
+EXAMPLES = """
+muster snapshot create fix-login before-refactoring
+muster snapshot list fix-login
+muster snapshot restore fix-login before-refactoring
+muster snapshot delete fix-login before-refactoring
+"""
+TEXT = """
+Keeps the state of an agent's work dir (commits, index, changed and new files) and brings it back. `restore` keeps what is
+there now as a snapshot of its own first.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("create", "list", "restore", "delete"), help="what to do")
+    parser.add_argument("name", metavar="NAME", help="the agent")
+    parser.add_argument("snapshot", nargs="?", default="", metavar="SNAPSHOT", help="its name; create makes one up")
+
+
+def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    one = fleet.get(args.name)
+    if args.action == "list":
+        rows = fleet.snapshots(one)
+        if args.json:
+            render.document({"name": one.agent.name, "snapshots": rows})
+        elif rows:
+            render.table(["SNAPSHOT", "TAKEN", "COMMIT"], [[r["snapshot"], render.when(r["t"]), r["head"][:12]] for r in rows])
+        else:
+            render.note(f"{one.agent.name} has no snapshots")
+        return 0
+    if args.action != "create" and not args.snapshot:
+        raise UsageError(f"which snapshot to {args.action}?", f"muster snapshot list {args.name}")
+    name, told = fleet.snapshot(one, args.action, args.snapshot)
+    if args.json:
+        render.document({"name": one.agent.name, "action": args.action, "snapshot": name})
+    else:
+        render.note(told)
+        if args.action == "create":
+            render.out(name)
+    return 0

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import argparse
+
+from ..errors import worst
+from ..fleet import Fleet
+from ..model import ENDED, STATES, Status, parse_seconds
+from . import common, render
+
+EXAMPLES = """
+muster wait fix-login
+muster wait 'fix-*' --timeout 30m
+muster wait a b c --any --until waiting
+muster wait -l run=42 --until done --until failed
+"""
+TEXT = """
+Waits until agents are in a state; without --until, until they are no longer at work (ready, waiting or ended).
+Exit code 4 when the time is up, 1 when an agent ended in another state than those asked for.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    common.selector(parser)
+    parser.add_argument("--until", action="append", default=[], choices=STATES, help="wait for this state")
+    parser.add_argument("--any", action="store_true", help="one of the agents is enough")
+    parser.add_argument("--timeout", type=parse_seconds, metavar="TIME", help="give up after this time: 30s, 15m")
+
+
+def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    chosen, errors = common.choose(args, fleet)
+    for error in errors:
+        render.error(error)
+    if not chosen:
+        return worst([error.exit_code for error in errors])
+    until = frozenset(args.until) or ENDED | {"ready", "waiting"}
+
+    def seen(status: Status) -> None:
+        if not args.json:
+            render.note(f"{status.address} is {status.state}" + (f" ({status.reason})" if status.reason else ""))
+
+    statuses = fleet.wait(chosen, until, any_one=args.any, timeout=args.timeout, seen=seen)
+    if args.json:
+        render.document({"agents": [common.agent_json(status) for status in statuses]})
+    return worst([error.exit_code for error in errors]) if errors else 0

@@ -1,0 +1,245 @@
+"""Settings: flag > `MUSTER_*` variable > project file > user file > default.
+
+A project's file comes with somebody's repository: what in it could run a command counts only after
+`muster trust`. Which flags a verb has is known to the verbs, so `[commands.VERB]` is checked there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .errors import MusterError, UsageError
+
+SECTIONS: dict[str, tuple[str, ...] | None] = {
+    "commands": None,
+    "templates": None,
+    "types": None,
+    "hosts": None,
+    "workdir": ("copy", "link", "setup"),
+    "notify": ("command",),
+    "permissions": ("allow", "deny"),
+    "budget": ("dollars", "tokens", "agents", "time", "day_dollars", "day_tokens", "agent_dollars", "agent_tokens"),
+    "trash": ("days",),
+}
+HOST_KEYS = ("destination", "home", "provider")
+#: Flags a project may set without being trusted: none of them can run a command.
+HARMLESS = frozenset(
+    "label mode branch clean timeout memory count no_connect format here git json state type_filter".split()
+)
+
+
+class Config(NamedTuple):
+    values: dict[str, Any]
+    files: tuple[str, ...]
+    untrusted: tuple[str, ...]
+    """Keys of the project's file that do not count, because it is not trusted."""
+    project: str
+
+    def section(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.values.get(name, {})
+        return found
+
+    def command(self, verb: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.section("commands").get(verb, {})
+        return found
+
+
+def user_file(env: Mapping[str, str]) -> str:
+    base = env.get("XDG_CONFIG_HOME") or os.path.join(env.get("HOME", os.path.expanduser("~")), ".config")
+    return os.path.join(base, "muster", "config.toml")
+
+
+def project_file(start: str) -> str:
+    """The nearest `.muster/config.toml` at or above `start`, within one repository; empty when there is none."""
+    folder = os.path.abspath(start)
+    while True:
+        path = os.path.join(folder, ".muster", "config.toml")
+        if os.path.isfile(path):
+            return path
+        parent = os.path.dirname(folder)
+        if parent == folder or os.path.exists(os.path.join(folder, ".git")):
+            return ""
+        folder = parent
+
+
+def load(env: Mapping[str, str], cwd: str, home: str) -> Config:
+    user, project = user_file(env), project_file(cwd)
+    values: dict[str, Any] = {}
+    files, untrusted = [], []
+    if os.path.isfile(user):
+        values = _read(user)
+        files.append(user)
+    if project:
+        found = _read(project)
+        files.append(project)
+        if not trusted(project, home):
+            untrusted = _drop_unsafe(found)
+        _merge(values, found)
+    return Config(values, tuple(files), tuple(untrusted), project)
+
+
+def trust(path: str, home: str) -> None:
+    """Remember that this very content of the project's file may run commands."""
+    known = _trusted_files(home)
+    known[path] = _digest(path)
+    os.makedirs(home, mode=0o700, exist_ok=True)
+    _store_trust(home, known)
+
+
+def distrust(path: str, home: str) -> bool:
+    known = _trusted_files(home)
+    found = known.pop(path, None) is not None
+    if found:
+        _store_trust(home, known)
+    return found
+
+
+def trusted(path: str, home: str) -> bool:
+    return _trusted_files(home).get(path) == _digest(path)
+
+
+def set_value(path: str, key: str, value: str) -> None:
+    """Set one `section.name.key` in a TOML file, leaving every other line as it is."""
+    import re
+
+    section, _, option = key.rpartition(".")
+    try:
+        _check({**_nest(section.split("."), {option: _literal(value)})} if section else {option: value}, path)
+    except UsageError:
+        raise
+    lines: list[str] = []
+    if os.path.isfile(path):
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    header = f"[{section}]"
+    entry = f"{option} = {value if _is_literal(value) else json.dumps(value)}"
+    starts = [index for index, line in enumerate(lines) if line.strip() == header]
+    if not starts:
+        lines += [*([""] if lines else []), header, entry]
+    else:
+        index = starts[0] + 1
+        while index < len(lines) and not lines[index].lstrip().startswith("["):
+            if re.match(rf"\s*{re.escape(option)}\s*=", lines[index]):
+                lines[index] = entry
+                break
+            index += 1
+        else:
+            lines.insert(starts[0] + 1, entry)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    os.replace(temporary, path)
+
+
+def nearest(word: str, known: list[str]) -> str:
+    import difflib
+
+    found = difflib.get_close_matches(word, known, 1, 0.4)
+    return f"did you mean {found[0]!r}?" if found else f"known: {', '.join(sorted(known))}"
+
+
+def _nest(parts: list[str], leaf: dict[str, Any]) -> dict[str, Any]:
+    return {parts[0]: _nest(parts[1:], leaf)} if parts and parts[0] else leaf
+
+
+def _is_literal(value: str) -> bool:
+    import tomllib
+
+    try:
+        tomllib.loads(f"x = {value}")
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
+
+
+def _literal(value: str) -> Any:
+    import tomllib
+
+    return tomllib.loads(f"x = {value}")["x"] if _is_literal(value) else value
+
+
+def _read(path: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            data = tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from error
+    except OSError as error:
+        raise MusterError(f"cannot read {path}: {error.strerror}") from error
+    _check(data, path)
+    return data
+
+
+def _check(data: dict[str, Any], path: str) -> None:
+    for section, content in data.items():
+        if section not in SECTIONS:
+            raise UsageError(f"{path}: there is no section [{section}]", nearest(section, list(SECTIONS)))
+        if not isinstance(content, dict):
+            raise UsageError(f"{path}: {section} must be a section, [{section}]")
+        keys = SECTIONS[section]
+        for key, value in content.items():
+            if keys is not None and key not in keys:
+                raise UsageError(f"{path}: [{section}] has no key {key!r}", nearest(key, list(keys)))
+            if keys is None and not isinstance(value, dict):
+                raise UsageError(f"{path}: [{section}] {key} must be a section, [{section}.{key}]")
+            if section == "hosts":
+                for name in value:
+                    if name not in HOST_KEYS:
+                        raise UsageError(f"{path}: [hosts.{key}] has no key {name!r}", nearest(name, list(HOST_KEYS)))
+
+
+def _drop_unsafe(data: dict[str, Any]) -> list[str]:
+    """Take out everything that could run a command; returns the names of what was taken."""
+    dropped = []
+    for section in list(data):
+        if section in ("commands", "templates"):
+            for name, options in data[section].items():
+                for option in [key for key in options if key.replace("-", "_") not in HARMLESS]:
+                    del options[option]
+                    dropped.append(f"{section}.{name}.{option}")
+        elif section == "workdir":
+            for key in [key for key in data[section] if key != "link"]:
+                del data[section][key]
+                dropped.append(f"{section}.{key}")
+        elif section not in ("budget",):
+            dropped.append(section)
+            del data[section]
+    return dropped
+
+
+def _merge(into: dict[str, Any], other: dict[str, Any]) -> None:
+    for key, value in other.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _digest(path: str) -> str:
+    import hashlib
+
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def _trusted_files(home: str) -> dict[str, str]:
+    try:
+        with open(os.path.join(home, "trust.json"), encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _store_trust(home: str, known: dict[str, str]) -> None:
+    path = os.path.join(home, "trust.json")
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(known, file, indent=1)
+    os.replace(temporary, path)

@@ -1,0 +1,123 @@
+"""What is known of an agent, fused into one state and the reason why it follows.
+
+Pure: fed by `store.survey`, it reads no clock and asks nobody.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .model import Agent, Evidence, Status
+
+#: How long a half-made agent on another machine is still taken to be under way.
+CREATING_GRACE = 120.0
+
+#: Event kinds that tell of a turn, and the state each one leads to.
+TURN = {
+    "started": "starting",
+    "ready": "ready",
+    "prompt": "working",
+    "tool": "working",
+    "answered": "working",
+    "retry": "working",
+    "turn-end": "ready",
+    "interrupted": "ready",
+    "ask": "waiting",
+    "permission": "waiting",
+    "limit": "waiting",
+}
+REASON = {"ask": "question", "permission": "permission", "limit": "limit"}
+
+
+def judge(
+    agent: Agent,
+    events: dict[str, dict[str, Any]],
+    pane: dict[str, Any] | None,
+    now: float,
+    *,
+    speaks: bool,
+    creator_alive: bool | None = None,
+) -> Status:
+    """The state of one agent. `speaks`: its type fires events for its turns.
+
+    `pane` is what tmux says of its session, or None when there is no such session.
+    """
+    seen = [
+        Evidence(f"event {kind}", _time(event), _tell(event), TURN.get(kind, ""))
+        for kind, event in events.items()
+    ]
+    if pane is None:
+        seen.append(Evidence("tmux", now, "no session"))
+    elif pane["dead"]:
+        seen.append(Evidence("tmux", now, f"the process ended ({_ending(pane)})"))
+    else:
+        seen.append(Evidence("tmux", now, f"process {pane['pid']} runs ({pane['command']})"))
+    seen.sort(key=lambda item: item.t)
+
+    def status(state: str, reason: str, since: float, why: str, code: int | None = None, **more: Any) -> Status:
+        return Status(
+            agent, "", "", state, reason, since or agent.created, now, why, tuple(seen), exit_code=code, **more
+        )
+
+    started = _time(events.get("started"))
+    if agent.phase == "creating" and not started:
+        if creator_alive is False or (creator_alive is None and now - agent.created > CREATING_GRACE):
+            return status("lost", "create was interrupted", agent.created, "it was never started")
+        return status("starting", "", agent.created, "it is being created")
+    if agent.phase == "destroying":
+        return status("lost", "destroy was interrupted", agent.created, "run destroy again, it goes on")
+
+    stopped, ended = events.get("stopped"), events.get("exit")
+    alive = pane is not None and not pane["dead"]
+    if not alive:
+        if stopped and _time(stopped) >= started:
+            return status("stopped", "", _time(stopped), "stop ended it")
+        if ended and _time(ended) >= started:
+            return _ended(status, int(ended.get("code", 1)), str(ended.get("why", "")), _time(ended))
+        if pane is not None:
+            code = 128 + pane["signal"] if pane["signal"] else pane["status"]
+            return _ended(status, code, "", started)
+        if not started:
+            return status("lost", "never started", agent.created, "there is a record and no session")
+        return status("lost", "its session is gone", started, "no end was recorded and tmux has no session")
+
+    if not speaks:
+        return status("working", "", started, "a plain command is at work while its process runs")
+    turns = {kind: event for kind, event in events.items() if kind in TURN and _time(event) >= started}
+    if not turns:
+        return status("starting", "", started, "its process is up, it has said nothing yet")
+    kind = max(turns, key=lambda name: (_time(turns[name]), name != "started"))
+    event = turns[kind]
+    until = event.get("until") if isinstance(event.get("until"), int | float) else None
+    return status(
+        TURN[kind],
+        REASON.get(kind, ""),
+        _time(event),
+        f"the newest thing its client said is {kind!r}",
+        until=until,
+    )
+
+
+def _ended(status: Any, code: int, why: str, since: float) -> Status:
+    if why == "timeout":
+        result: Status = status("failed", "timeout", since, "its time was up", code)
+    elif code == 0:
+        result = status("done", "", since, "its process ended with 0", code)
+    else:
+        told = f"exit {code}" if code < 128 else f"signal {code - 128}"
+        result = status("failed", told, since, "its process ended otherwise than with 0", code)
+    return result
+
+
+def _time(event: dict[str, Any] | None) -> float:
+    value = (event or {}).get("t", 0.0)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _tell(event: dict[str, Any]) -> str:
+    rest = {key: value for key, value in event.items() if key not in ("t", "kind")}
+    return ", ".join(f"{key}={str(value)[:80]!r}" for key, value in rest.items())
+
+
+def _ending(pane: dict[str, Any]) -> str:
+    return f"signal {pane['signal']}" if pane["signal"] else f"exit {pane['status']}"

@@ -1,0 +1,474 @@
+"""The verbs. Each one reads as its recipe; how a step is done belongs to the crafts below.
+
+A `Fleet` knows where state lives and which hosts there are. It remembers nothing between two calls,
+so any number of them, in any number of processes, see the same agents.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import config, evidence, fanout, hosts, store, tmux
+from .errors import MusterError, NotFound, TimedOut, Unreachable, UsageError
+from .host import Host, shell_file
+from .model import ENDED, Address, Agent, Status
+from .plugins import CLIENTS, AgentType, agent_type
+from .providers import local
+
+if TYPE_CHECKING:
+    import subprocess
+
+POLL_SECONDS = 0.1
+#: What `create` and `destroy` declare as they go; every one of them has a test that kills there.
+STEPS = {
+    "create": ("claim", "seed", "record", "start", "message"),
+    "destroy": ("mark", "stop", "park", "forget"),
+}
+
+
+class Event(NamedTuple):
+    """Progress, as a value: the CLI draws it, tests collect it."""
+
+    verb: str
+    step: str
+    agent: str
+
+
+class Spec(NamedTuple):
+    """What `create` is asked for."""
+
+    address: Address
+    type: str = ""
+    args: tuple[str, ...] = ()
+    message: str = ""
+    source: str = ""
+    branch: str = ""
+    mode: str = ""
+    clean: bool = False
+    labels: dict[str, str] = {}
+    env: dict[str, str] = {}
+    timeout: float = 0.0
+    memory: int = 0
+    permissions: str = "ask"
+
+
+class HostRow(NamedTuple):
+    name: str
+    provider: str
+    reachable: bool
+    seen: float
+    error: str = ""
+
+
+class Listing(NamedTuple):
+    statuses: list[Status]
+    hosts: list[HostRow]
+
+    @property
+    def unreachable(self) -> list[HostRow]:
+        return [row for row in self.hosts if not row.reachable]
+
+
+class Found(NamedTuple):
+    """A selected agent and the host it lives on."""
+
+    host: Host
+    status: Status
+
+    @property
+    def agent(self) -> Agent:
+        return self.status.agent
+
+
+class Fleet:
+    def __init__(
+        self,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.env = dict(os.environ if env is None else env)
+        self.cwd = cwd or os.getcwd()
+        self.home = local.home(self.env)
+        self.local: Host = local.LocalHost(self.home)
+        self.on_event = on_event or (lambda event: None)
+        self._config: config.Config | None = None
+        self._hosts: dict[str, Host] = {}
+
+    @property
+    def config(self) -> config.Config:
+        if self._config is None:
+            self._config = config.load(self.env, self.cwd, self.home)
+        return self._config
+
+    def step(self, verb: str, step: str, agent: str) -> None:
+        assert step in STEPS[verb], f"{verb} declares no step {step}"
+        self.on_event(Event(verb, step, agent))
+
+    # Hosts
+
+    def host(self, address: Address) -> Host:
+        """The host an address names. It is not spoken to yet."""
+        place = address.place
+        if not place:
+            return self.local
+        if place not in self._hosts:
+            self._hosts[place] = hosts.find(address, self.config.section("hosts"))
+        return self._hosts[place]
+
+    def type(self, name: str) -> AgentType:
+        return agent_type(name, self.config.section("types"))
+
+    def default_type(self) -> str:
+        import shutil
+
+        for name in CLIENTS:
+            if shutil.which(name, path=self.env.get("PATH")):
+                return name
+        raise UsageError(
+            "no agent type was named, and none of claude, codex, opencode is on PATH",
+            "name one: muster create NAME TYPE, or a program: muster create NAME command -- make test",
+        )
+
+    # Looking
+
+    def survey(self, places: Iterable[str] | None = None) -> Listing:
+        """Every agent on every host (or on those named), asked at once; a host that does not answer is a row."""
+        remembered = hosts.remembered(self.home)
+        known = ["", *remembered] if places is None else list(places)
+
+        def ask(place: str) -> list[Status]:
+            return self._survey(self.host(Address.parse(f"@{place}")) if place else self.local)
+
+        statuses: list[Status] = []
+        rows: list[HostRow] = []
+        for place, outcome in zip(known, fanout.each(ask, known), strict=True):
+            seen = remembered.get(place, {})
+            kind = "local" if not place else str(seen.get("provider", "ssh"))
+            if outcome.error is not None and not isinstance(outcome.error, ConnectionError):
+                raise outcome.error
+            if outcome.error is not None:
+                rows.append(HostRow(place, kind, False, float(seen.get("seen", 0)), outcome.error.message))
+            else:
+                rows.append(HostRow(place, kind, True, time.time()))
+                statuses += outcome.get()
+        return Listing(statuses, rows)
+
+    def select(
+        self, names: Sequence[str] = (), labels: Mapping[str, str] | None = None, everything: bool = False
+    ) -> tuple[list[Found], list[MusterError]]:
+        """The agents meant by exact names, globs, labels or all; what is not found is an error beside them.
+
+        An exact name asks one host only. Nothing is ever guessed.
+        """
+        found: dict[tuple[str, str], Found] = {}
+        errors: list[MusterError] = []
+        exact = [name for name in names if not _is_glob(name)]
+        globs = [name for name in names if _is_glob(name)]
+        if not names and not labels and not everything:
+            raise UsageError("no agent was named", "name agents, or use globs, -l KEY=VALUE, --all, or - for stdin")
+        surveys: dict[str, list[Status]] = {}
+        for name in exact:
+            try:
+                one = self._exact(Address.parse(name), surveys)
+                found[one.host.name, one.agent.id] = one
+            except MusterError as error:
+                errors.append(error)
+        if globs or labels or everything:
+            listing = self.survey()
+            errors += [Unreachable(f"host {row.name} does not answer: {row.error}") for row in listing.unreachable]
+            for glob in globs:
+                matches = [s for s in listing.statuses if fnmatch.fnmatchcase(str(s.address), glob)]
+                if not matches:
+                    errors.append(NotFound(f"no agent matches {glob!r}", _names(listing.statuses)))
+                for status in matches:
+                    found[status.host, status.agent.id] = self._found(status)
+            if labels or everything:
+                for status in listing.statuses:
+                    if all(status.agent.labels.get(key) == value for key, value in (labels or {}).items()):
+                        found[status.host, status.agent.id] = self._found(status)
+        return list(found.values()), errors
+
+    def get(self, name: str) -> Found:
+        """The one agent of that exact name."""
+        if _is_glob(name):
+            chosen, errors = self.select([name])
+            if errors:
+                raise errors[0]
+            if len(chosen) > 1:
+                raise UsageError(f"{name!r} matches {len(chosen)} agents", _names(one.status for one in chosen))
+            return chosen[0]
+        return self._exact(Address.parse(name), {})
+
+    def look(self, one: Found) -> Status:
+        """The same agent, as it is now."""
+        for status in self._survey(one.host):
+            if status.agent.id == one.agent.id:
+                return status
+        raise NotFound(f"{one.status.address} is gone", "muster list")
+
+    def wait(
+        self,
+        chosen: Sequence[Found],
+        until: frozenset[str],
+        *,
+        any_one: bool = False,
+        timeout: float | None = None,
+        seen: Callable[[Status], None] | None = None,
+    ) -> list[Status]:
+        """Until all (or any one) of them are in one of these states; their statuses in the given order.
+
+        Raises `TimedOut`; and `MusterError` when one has ended in a state that can no longer become one of them.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        latest = {(one.host.name, one.agent.id): one.status for one in chosen}
+        reached: set[tuple[str, str]] = set()
+        while True:
+            for key, status in latest.items():
+                if status.state in until and key not in reached:
+                    reached.add(key)
+                    if seen:
+                        seen(status)
+                elif status.state not in until:
+                    reached.discard(key)
+                    if status.state in ENDED and not any_one:
+                        raise MusterError(
+                            f"{status.address} is {status.state}, it will not be {' or '.join(sorted(until))}",
+                            f"muster explain {status.address}",
+                        )
+            if len(reached) == len(latest) or (any_one and reached):
+                return list(latest.values())
+            if deadline is not None and time.monotonic() > deadline:
+                late = [str(status.address) for key, status in latest.items() if key not in reached]
+                raise TimedOut(f"not yet {' or '.join(sorted(until))}: {', '.join(late)}", "muster list")
+            time.sleep(POLL_SECONDS)
+            for host in {one.host.name: one.host for one in chosen}.values():
+                now = {status.agent.id: status for status in self._survey(host)}
+                for key in latest:
+                    if key[0] == host.name:
+                        if key[1] not in now:
+                            raise NotFound(f"{latest[key].address} was destroyed while waiting")
+                        latest[key] = now[key[1]]
+
+    # Living
+
+    def create(self, spec: Spec) -> Found:
+        """Claim, seed, record, start, and the first message. See `births` for how."""
+        from . import births
+
+        return births.create(self, spec)
+
+    def start(self, one: Found) -> bool:
+        """Resume an agent that has ended; False when it runs already."""
+        from . import births
+
+        return births.start(self, one)
+
+    def stop(self, one: Found, grace: float = 5.0) -> None:
+        tmux.stop(one.host, one.agent.id, grace)
+
+    def exec(self, one: Found, argv: Sequence[str], *, terminal: bool, **streams: Any) -> subprocess.Popen[bytes]:
+        """A command in the agent's work dir, on the caller's own streams."""
+        command = ["sh", "-c", shell_file("exec"), "muster-exec", one.host.home, one.agent.id, *argv]
+        if terminal:
+            return self.local.stream(one.host.attach(command), **streams)
+        return one.host.stream(command, **streams)
+
+    def message(self, one: Found, text: str) -> str:
+        from . import message
+
+        return message.deliver(one.host, lambda: self.look(one), self.type(one.agent.type), text)
+
+    def answer(self, one: Found, text: str) -> str:
+        from . import message
+
+        return message.answer(one.host, lambda: self.look(one), self.type(one.agent.type), text)
+
+    def rename(self, one: Found, new: str) -> Agent:
+        from .model import check_name
+
+        return store.rename(one.host, one.agent, check_name(new))
+
+    def label(self, one: Found, labels: Mapping[str, str], remove: Iterable[str] = ()) -> Agent:
+        merged = {**one.agent.labels, **labels}
+        for key in remove:
+            merged.pop(key, None)
+        agent = one.agent._replace(labels=merged)
+        store.write(one.host, agent)
+        return agent
+
+    def clone(self, one: Found, address: Address, text: str, labels: dict[str, str]) -> Found:
+        from . import births
+
+        return births.clone(self, one, address, text, labels)
+
+    def destroy(self, one: Found) -> dict[str, Any]:
+        """Remove the agent; all it had goes to the trash. Returns what is kept there."""
+        from . import trash
+
+        return trash.destroy(self, one)
+
+    def trash(self) -> list[dict[str, Any]]:
+        from . import trash
+
+        return [
+            {
+                "name": gone.agent.name,
+                "address": str(gone.address),
+                "id": gone.agent.id,
+                "type": gone.agent.type,
+                "destroyed": gone.destroyed,
+                "kept": gone.kept,
+            }
+            for gone in trash.listing(self)
+        ]
+
+    def restore(self, name: str, new: str = "") -> Found:
+        from . import trash
+
+        return trash.restore(self, name, new)
+
+    def gc(self, *, yes: bool = False, older: float | None = None) -> list[dict[str, Any]]:
+        from . import trash
+
+        return trash.gc(self, yes=yes, older=older)
+
+    # Their work
+
+    def git_counts(self, statuses: Iterable[Status]) -> dict[tuple[str, str], tuple[int, int]]:
+        from . import work
+
+        return work.counts(self, statuses)
+
+    def diff(self, one: Found, *, stat: bool = False, name_only: bool = False, committed: bool = False) -> bytes:
+        from . import work
+
+        return work.diff(one, stat=stat, name_only=name_only, committed=committed)
+
+    def pull(
+        self, one: Found, *, how: str = "", uncommitted: bool = False, force: bool = False, to: str = ""
+    ) -> dict[str, Any]:
+        from . import work
+
+        return work.pull(self, one, how=how, uncommitted=uncommitted, force=force, to=to)
+
+    def pull_files(self, one: Found, patterns: list[str], to: str = "") -> list[str]:
+        from . import work
+
+        return work.pull_files(self, one, patterns, to)
+
+    def push(self, one: Found, ref: str = "HEAD", *, merge: bool = False) -> dict[str, Any]:
+        from . import work
+
+        return work.push(self, one, ref, merge=merge)
+
+    def snapshots(self, one: Found) -> list[dict[str, Any]]:
+        from . import work
+
+        return work.snapshots(one)
+
+    def snapshot(self, one: Found, action: str, name: str = "") -> tuple[str, str]:
+        from . import work
+
+        return work.snapshot(one, action, name)
+
+    # What they left
+
+    def screen(self, name: str, *, ansi: bool = False, scrollback: bool = False) -> tuple[str, str]:
+        from . import records
+
+        return records.screen(self, name, ansi=ansi, scrollback=scrollback)
+
+    def cast(self, name: str, idle: float | None = None) -> Iterator[str]:
+        from . import records
+
+        return records.recording(self, name, idle)
+
+    def transcript(self, name: str) -> list[dict[str, Any]]:
+        from . import records
+
+        return records.transcript(self, name)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        from . import records
+
+        return records.events(self, name)
+
+    def follow(self, name: str, what: str, skip: int) -> Iterator[dict[str, Any]]:
+        from . import records
+
+        return records.follow(self, name, what, skip)
+
+    def playbook(self, one: Found) -> list[dict[str, Any]]:
+        from . import records
+
+        return records.playbook(self, one)
+
+    # Inside
+
+    def _found(self, status: Status) -> Found:
+        return Found(self.host(status.address), status)
+
+    def _exact(self, address: Address, surveys: dict[str, list[Status]]) -> Found:
+        host = self.host(address)
+        if address.place not in surveys:
+            surveys[address.place] = self._survey(host)
+        for status in surveys[address.place]:
+            if status.agent.name == address.name:
+                return Found(host, status)
+        listing = self.survey()
+        same = [s for s in listing.statuses if s.agent.name == address.name]
+        raise NotFound(f"there is no agent {address}", _names(same or listing.statuses, "did you mean" if same else ""))
+
+    def _survey(self, host: Host) -> list[Status]:
+        try:
+            survey = store.survey(host)
+        except TimedOut as error:
+            raise Unreachable(f"host {host.name} did not answer within {store.ANSWER_SECONDS:.0f} s") from error
+        if host.name:
+            hosts.remember(self.home, host)
+        statuses = []
+        for seen in survey.agents:
+            status = evidence.judge(
+                seen.agent,
+                seen.events,
+                seen.pane,
+                survey.now,
+                speaks=self._speaks(seen.agent.type),
+                creator_alive=seen.creator_alive,
+            )
+            said = str(seen.events.get("turn-end", {}).get("text", "")) if status.state == "ready" else ""
+            statuses.append(
+                status._replace(
+                    host=host.name,
+                    provider=host.provider,
+                    usage=seen.usage,
+                    last_line=said or seen.last_line,
+                )
+            )
+        return statuses
+
+    def _speaks(self, name: str) -> bool:
+        if name == "command":
+            return False
+        try:
+            return self.type(name).speaks
+        except MusterError:
+            # Made with a type that this configuration does not have: its events still count.
+            return True
+
+
+def _is_glob(name: str) -> bool:
+    return any(char in name for char in "*?[")
+
+
+def _names(statuses: Iterable[Status], lead: str = "agents") -> str:
+    names = [str(status.address) for status in statuses]
+    if not names:
+        return "there are no agents; muster create makes one"
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return f"{lead or 'agents'}: {shown}"

@@ -1,0 +1,109 @@
+"""The one seam: a host runs an argv with bytes in and bytes out.
+
+All transport goes through `run`: files by tar, code by git packs, questions by the shell
+files in `sh/`. Nothing above this module knows where a host is.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import IO, Protocol
+
+from .errors import MusterError, TimedOut
+
+SH = os.path.join(os.path.dirname(__file__), "sh")
+
+
+class Host(Protocol):
+    """A place that runs commands. A command that fails is a value, never an exception.
+
+    Raises `Unreachable` when the host does not answer and `TimedOut` when `timeout` passes.
+    """
+
+    name: str
+    """What stands after `@` in an address; empty for the local machine."""
+    provider: str
+    home: str
+    """The folder that holds muster's state there; empty lets the host take its default."""
+
+    def run(
+        self, argv: Sequence[str], *, input: bytes | IO[bytes] | None = None, timeout: float | None = None
+    ) -> subprocess.CompletedProcess[bytes]: ...
+
+    def attach(self, argv: Sequence[str]) -> list[str]:
+        """A local argv that runs `argv` there on the caller's own terminal."""
+        ...
+
+    def stream(
+        self, argv: Sequence[str], *, stdin: int | IO[bytes] | None = None, stdout: int | IO[bytes] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start `argv` there; its streams are the caller's own unless given."""
+        ...
+
+
+class CommandFailed(MusterError):
+    """A command that had to succeed did not; `code` and `stderr` tell."""
+
+    def __init__(self, what: str, code: int, stderr: bytes, hint: str = "") -> None:
+        text = stderr.decode("utf-8", "replace").strip()
+        super().__init__(f"{what}: {text or f'exit code {code}'}", hint)
+        self.code = code
+        self.stderr = text
+
+
+def call(
+    argv: Sequence[str], input: bytes | IO[bytes] | None, timeout: float | None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a local program with bytes or a file as its input: what every host's `run` comes down to."""
+    try:
+        if isinstance(input, bytes):
+            return subprocess.run(argv, input=input, capture_output=True, timeout=timeout, check=False)
+        stdin = subprocess.DEVNULL if input is None else input
+        return subprocess.run(argv, stdin=stdin, capture_output=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise TimedOut(f"{argv[0]} did not end within {timeout:g} s") from error
+    except FileNotFoundError as error:
+        raise MusterError(f"{argv[0]} is not installed", "muster doctor shows what is missing") from error
+
+
+_texts: dict[str, str] = {}
+
+
+def shell_file(name: str) -> str:
+    """The text of `sh/NAME.sh`, with the functions every script shares in front."""
+    if name not in _texts:
+        parts = []
+        for part in ("lib", name):
+            with open(os.path.join(SH, part + ".sh"), encoding="utf-8") as file:
+                parts.append(file.read())
+        _texts[name] = "\n".join(parts)
+    return _texts[name]
+
+
+def script(
+    host: Host,
+    name: str,
+    *args: str,
+    input: bytes | IO[bytes] | None = None,
+    timeout: float | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run `sh/NAME.sh` on the host with its state folder as $1 and `args` after it."""
+    argv = ["sh", "-c", shell_file(name), f"muster-{name}", host.home, *args]
+    return host.run(argv, input=input if input is not None else b"", timeout=timeout)
+
+
+def checked(
+    host: Host,
+    name: str,
+    *args: str,
+    input: bytes | IO[bytes] | None = None,
+    timeout: float | None = None,
+    what: str = "",
+) -> bytes:
+    """Like `script`, but a failure raises `CommandFailed`; returns stdout."""
+    done = script(host, name, *args, input=input, timeout=timeout)
+    if done.returncode:
+        raise CommandFailed(what or name, done.returncode, done.stderr)
+    return done.stdout

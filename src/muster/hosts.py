@@ -1,0 +1,63 @@
+"""Which hosts were used, and when each last answered. One small file a host; nothing else is remembered."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+from .host import Host
+from .model import Address
+from .plugins import provider
+
+FRESH_SECONDS = 10.0
+
+
+def find(address: Address, settings: dict[str, Any]) -> Host:
+    """The host that an address names, by its provider (`ssh` unless another is named)."""
+    own: dict[str, Any] = settings.get(address.host, {})
+    return provider(address.provider or str(own.get("provider", "ssh"))).host(address.host, own)
+
+
+def remembered(home: str) -> dict[str, dict[str, Any]]:
+    """Hosts once used, by the word that names them in an address."""
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        names = sorted(os.listdir(os.path.join(home, "hosts")))
+    except OSError:
+        return {}
+    for name in names:
+        try:
+            with open(os.path.join(home, "hosts", name), encoding="utf-8") as file:
+                data = json.load(file)
+            found[data["place"]] = data
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def remember(home: str, host: Host) -> None:
+    place = host.name if host.provider == "ssh" else f"{host.name}.{host.provider}"
+    path = os.path.join(home, "hosts", _file(place))
+    try:
+        if time.time() - os.stat(path).st_mtime < FRESH_SECONDS:
+            return
+    except OSError:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump({"place": place, "provider": host.provider, "seen": time.time()}, file)
+    os.replace(temporary, path)
+
+
+def forget(home: str, place: str) -> bool:
+    try:
+        os.unlink(os.path.join(home, "hosts", _file(place)))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _file(place: str) -> str:
+    return "".join(char if char.isalnum() or char in "-_" else f"%{ord(char):x}" for char in place)

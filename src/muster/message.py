@@ -1,0 +1,125 @@
+"""Putting text into an agent's terminal, once, with proof that the agent took it.
+
+Typing is not proof and neither is what the screen shows: only an event that the agent's own client
+fired for this very text is. A type that leaves no receipt can be typed to, and is told so.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import store, tmux
+from .errors import MusterError, Stuck, TimedOut
+from .host import Host, script
+from .model import ENDED, Status
+from .plugins import AgentType
+
+RECEIPT_SECONDS = 12.0
+ENTER_AGAIN_SECONDS = 2.0
+READY_SECONDS = 60.0
+POLL_SECONDS = 0.05
+
+
+def deliver(host: Host, look: Callable[[], Status], kind: AgentType, text: str) -> str:
+    """`delivered`, `queued` (it is at work and has it) or `typed` (no receipt is possible).
+
+    Raises `Stuck` with a dialog open, `TimedOut` without a receipt, `MusterError` when it does not run.
+    """
+    status = _when_open(look)
+    agent_id = status.agent.id
+    _lock(host, agent_id, status)
+    try:
+        before = _receipts(host, agent_id)
+        if kind.clear:
+            tmux.keys(host, agent_id, *kind.clear)
+        tmux.paste(host, agent_id, text)
+        tmux.keys(host, agent_id, "Enter")
+        if not kind.receipt:
+            return "typed"
+        return _await_receipt(host, status, before, text)
+    finally:
+        script(host, "lock", "off", agent_id)
+
+
+def answer(host: Host, look: Callable[[], Status], kind: AgentType, text: str) -> str:
+    """Answer an open dialog: `yes` or `no` to a permission, any text to a question."""
+    status = look()
+    name = status.agent.name
+    if status.state != "waiting":
+        raise MusterError(f"{name} is {status.state}, it asks nothing", f"muster message {name} -m '…' sends it text")
+    if status.reason == "permission":
+        if text not in ("yes", "no"):
+            raise Stuck(f"{name} waits for a permission", f"muster answer {name} yes, or no")
+        tmux.keys(host, status.agent.id, *(kind.yes if text == "yes" else kind.no))
+        _until(lambda: look().since > status.since, RECEIPT_SECONDS, f"{name} still shows its dialog", name)
+        return "answered"
+    if status.reason == "question":
+        return deliver(host, look, kind, text)
+    raise Stuck(f"{name} waits for {status.reason}, which nobody can answer", f"muster explain {name}")
+
+
+def _when_open(look: Callable[[], Status]) -> Status:
+    """The agent once its input is open, or the reason why it will not be."""
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        status = look()
+        name = status.agent.name
+        if status.state in ENDED:
+            raise MusterError(f"{name} is {status.state}, nobody would read it", f"muster start {name}")
+        if status.state == "waiting" and status.reason == "permission":
+            raise Stuck(f"{name} waits for a permission, the text was not sent", f"muster answer {name} yes, or no")
+        if status.state != "starting":
+            return status
+        if time.monotonic() > deadline:
+            raise TimedOut(f"{name} is still starting", f"muster capture {name} shows its screen")
+        time.sleep(POLL_SECONDS)
+
+
+def _await_receipt(host: Host, status: Status, before: dict[str, Any], text: str) -> str:
+    name = status.agent.name
+    began = enter = time.monotonic()
+    while True:
+        now = _receipts(host, status.agent.id)
+        for kind, word in (("prompt", "delivered"), ("queued", "queued")):
+            event = now.get(kind, {})
+            if event != before.get(kind) and event.get("text") == text:
+                return word
+        if time.monotonic() - began > RECEIPT_SECONDS:
+            raise TimedOut(
+                f"the text was typed, but {name} gave no sign that it took it", f"muster capture {name} shows its screen"
+            )
+        if time.monotonic() - enter > ENTER_AGAIN_SECONDS:
+            tmux.keys(host, status.agent.id, "Enter")
+            enter = time.monotonic()
+        time.sleep(POLL_SECONDS)
+
+
+def _receipts(host: Host, agent_id: str) -> dict[str, Any]:
+    found = {}
+    for path, content in store.read(host, agent_id, "ev/prompt", "ev/queued").items():
+        try:
+            found[path[3:]] = json.loads(content)
+        except ValueError:
+            continue
+    return found
+
+
+def _lock(host: Host, agent_id: str, status: Status) -> None:
+    """One sender at a time; a lock whose owner died is taken over after a while."""
+    _until(
+        lambda: script(host, "lock", "on", agent_id).returncode == 0,
+        RECEIPT_SECONDS * 3,
+        f"another sender holds {status.agent.name}",
+        status.agent.name,
+    )
+
+
+def _until(true: Callable[[], bool], seconds: float, otherwise: str, name: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            raise TimedOut(otherwise, f"muster capture {name} shows its screen")
+        time.sleep(POLL_SECONDS)

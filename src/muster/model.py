@@ -1,0 +1,189 @@
+"""The nouns: addresses, agents, their states. Values only; nothing here does I/O.
+
+They are named tuples and not dataclasses because every verb loads this module, and
+`dataclasses` alone would cost as much start-up time as the rest of it together.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from .errors import UsageError
+
+PROVIDERS = ("local", "ssh", "docker", "slurm", "kubernetes", "modal")
+
+STATES = ("starting", "working", "waiting", "ready", "done", "failed", "stopped", "lost", "unreachable")
+#: The process has ended, or nobody can say that it has not.
+ENDED = frozenset({"done", "failed", "stopped", "lost"})
+LIVE = frozenset({"starting", "working", "waiting", "ready"})
+
+MODES = ("worktree", "mirror", "copy", "in-place")
+PERMISSIONS = ("ask", "policy", "bypass")
+
+NAME_MAX = 63
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*\Z")
+_LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*\Z")
+
+
+def check_name(name: str) -> str:
+    """The name itself, or `UsageError` with what is wrong about it."""
+    if len(name) > NAME_MAX:
+        raise UsageError(f"the name is {len(name)} characters long; at most {NAME_MAX} are allowed")
+    if not _NAME.match(name):
+        raise UsageError(
+            f"{name!r} is not a name for an agent",
+            "use letters, digits, - and _, and do not begin with -",
+        )
+    return name
+
+
+class Address(NamedTuple):
+    """`NAME[@HOST[.PROVIDER]]`; `str(Address.parse(s)) == s`."""
+
+    name: str
+    host: str = ""
+    provider: str = ""
+
+    @classmethod
+    def parse(cls, text: str, providers: tuple[str, ...] = PROVIDERS) -> Address:
+        """The parts of `text`; the name may be empty (one is made up), a given one is checked."""
+        name, at, place = text.partition("@")
+        if name:
+            check_name(name)
+        if not at:
+            return cls(name)
+        host, dot, last = place.rpartition(".")
+        if dot and last in providers:
+            address = cls(name, host, last)
+        else:
+            address = cls(name, place)
+        if not address.host and not address.provider:
+            raise UsageError(f"{text!r} names no host", "write NAME@HOST, or only NAME for this machine")
+        if re.search(r"[\s\x00-\x1f]", place) or place.startswith("-"):
+            raise UsageError(f"{place!r} is not a host")
+        return address
+
+    @property
+    def place(self) -> str:
+        """What stands after the `@`; empty for this machine."""
+        return f"{self.host}.{self.provider}" if self.provider else self.host
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.place}" if self.place else self.name
+
+
+class Agent(NamedTuple):
+    """Exactly what `agent.json` holds. `id` is for ever, `name` can be changed."""
+
+    id: str
+    name: str
+    type: str
+    folder: str = ""
+    args: tuple[str, ...] = ()
+    argv: tuple[str, ...] = ()
+    resume: tuple[str, ...] = ()
+    workdir: str = ""
+    cwd: str = ""
+    mode: str = ""
+    gitdir: str = ""
+    common: str = ""
+    repo: str = ""
+    branch: str = ""
+    base: str = ""
+    origin: str = ""
+    created: float = 0.0
+    labels: dict[str, str] = {}
+    permissions: str = "ask"
+    timeout: float = 0.0
+    memory: str = ""
+    session: str = ""
+    phase: str = ""
+    creator: dict[str, Any] = {}
+    trash: dict[str, Any] = {}
+    version: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        return self._asdict()
+
+    @classmethod
+    def from_json(cls, data: Any) -> Agent:
+        """Reads what this or another version wrote: unknown keys are dropped, wrong types are an error."""
+        if not isinstance(data, dict):
+            raise ValueError("not an agent record")
+        known: dict[str, Any] = {}
+        for key, default in _DEFAULTS.items():
+            if key not in data:
+                continue
+            value = data[key]
+            if isinstance(default, tuple) and isinstance(value, list):
+                value = tuple(str(item) for item in value)
+            elif isinstance(default, float) and isinstance(value, int):
+                value = float(value)
+            if not isinstance(value, type(default)):
+                raise ValueError(f"{key} is not a {type(default).__name__}")
+            known[key] = value
+        if not known.get("id") or not known.get("name"):
+            raise ValueError("no id or name")
+        return cls(**known)
+
+
+_DEFAULTS: dict[str, Any] = {"id": "", "name": "", "type": "", **Agent._field_defaults}
+
+
+class Evidence(NamedTuple):
+    """One thing that is known of an agent: where it was seen, when, and what follows."""
+
+    source: str
+    t: float
+    fact: str
+    state: str = ""
+
+
+class Status(NamedTuple):
+    """An agent as last seen. Never stored."""
+
+    agent: Agent
+    host: str
+    provider: str
+    state: str
+    reason: str = ""
+    since: float = 0.0
+    now: float = 0.0
+    why: str = ""
+    evidence: tuple[Evidence, ...] = ()
+    usage: dict[str, Any] = {}
+    last_line: str = ""
+    exit_code: int | None = None
+    until: float | None = None
+
+    @property
+    def address(self) -> Address:
+        return Address(self.agent.name, self.host, "" if self.provider in ("local", "ssh") else self.provider)
+
+
+def parse_labels(pairs: list[str]) -> dict[str, str]:
+    """`K=V` words as a dict; a bare `K` means an empty value."""
+    labels: dict[str, str] = {}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        if not _LABEL.match(key):
+            raise UsageError(f"{pair!r} is not a label", "write --label KEY=VALUE")
+        labels[key] = value
+    return labels
+
+
+def parse_seconds(text: str | float) -> float:
+    """`90`, `90s`, `15m`, `2h`, `1d` in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", str(text).strip())
+    if not match:
+        raise UsageError(f"{text!r} is not a time", "write 90, 90s, 15m, 2h or 1d")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+def parse_bytes(text: str) -> int:
+    """`512m`, `2g`, `100k` or plain bytes."""
+    match = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", text.strip().lower())
+    if not match:
+        raise UsageError(f"{text!r} is not a size", "write 512m or 2g")
+    return int(match[1]) << (10 * " kmgt".index(match[2] or " "))

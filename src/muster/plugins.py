@@ -1,0 +1,121 @@
+"""Agent types and providers, by name, loaded on first use.
+
+Built-ins come through the same door as other people's: a module that has the name, else an entry
+point (`muster.types`, `muster.providers`). Nothing is scanned before a name is not known.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from .errors import UsageError
+from .host import Host
+from .model import Agent
+
+BUILTIN_TYPES = ("command", "replay")
+BUILTIN_PROVIDERS = ("local", "ssh")
+#: Types that `create` takes by itself when none is named, in this order, if their program is on PATH.
+CLIENTS = ("claude", "codex", "opencode")
+
+
+class Launch(NamedTuple):
+    """What a type gets to see when it prepares an agent."""
+
+    agent: Agent
+    folder: str
+    """The agent's own folder on its host."""
+    args: tuple[str, ...]
+    message: str
+    session: dict[str, bytes] = {}
+    """Files of a conversation to go on with; empty for a new one."""
+
+
+class Prepared(NamedTuple):
+    """What a type answers: the argv, and files for the agent's folder."""
+
+    argv: tuple[str, ...]
+    resume: tuple[str, ...]
+    files: dict[str, bytes] = {}
+    session: str = ""
+
+
+class AgentType(NamedTuple):
+    """A kind of agent, mostly data. In argv, `{folder}`, `{name}` and `{session}` are filled in."""
+
+    name: str
+    argv: tuple[str, ...] = ()
+    resume: tuple[str, ...] = ()
+    """How `start` goes on with the same conversation; empty: `argv` again."""
+    env: dict[str, str] = {}
+    prompt: str = "typed"
+    """How the initial message goes in: `argument`, `environment` ($MUSTER_PROMPT) or `typed`."""
+    speaks: bool = False
+    """Its client fires events for its turns; else it is a plain command."""
+    receipt: str = ""
+    """The event that proves that it took a message; empty: text can only be typed."""
+    transcript: str = ""
+    """The transcript in the agent's folder, in muster's own schema; empty: it keeps none."""
+    clear: tuple[str, ...] = ()
+    """Keys that empty its input box."""
+    yes: tuple[str, ...] = ("Enter",)
+    no: tuple[str, ...] = ("Escape",)
+    prepare: Callable[[Launch], Prepared] | None = None
+
+
+class Provider(Protocol):
+    """Makes and finds hosts of one kind."""
+
+    def host(self, name: str, settings: dict[str, Any]) -> Host: ...
+
+
+def agent_type(name: str, configured: dict[str, Any]) -> AgentType:
+    """The type called `name`: configured in TOML, built in, or from an entry point."""
+    if name in configured:
+        return _from_toml(name, configured[name])
+    if name in BUILTIN_TYPES:
+        found: AgentType = importlib.import_module(f".agents.{name}", __package__).TYPE
+        return found
+    found_entry = _entry_point("muster.types", name)
+    if isinstance(found_entry, AgentType):
+        return found_entry
+    known = sorted({*BUILTIN_TYPES, *configured})
+    raise UsageError(
+        f"there is no agent type {name!r}",
+        f"known types: {', '.join(known)}; a program is run with: muster create NAME command -- {name} …",
+    )
+
+
+def provider(name: str) -> Provider:
+    if name in BUILTIN_PROVIDERS:
+        found: Provider = importlib.import_module(f".providers.{name}", __package__).PROVIDER
+        return found
+    entry = _entry_point("muster.providers", name)
+    if entry is None:
+        raise UsageError(f"there is no provider {name!r}", f"known providers: {', '.join(BUILTIN_PROVIDERS)}")
+    return entry  # type: ignore[no-any-return]  # the contract suite checks what it can do
+
+
+def _entry_point(group: str, name: str) -> Any:
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=group, name=name):
+        return entry.load()
+    return None
+
+
+def _from_toml(name: str, data: dict[str, Any]) -> AgentType:
+    values: dict[str, Any] = {}
+    defaults = AgentType._field_defaults
+    for key, value in data.items():
+        if key not in defaults or key == "prepare":
+            raise UsageError(f"[types.{name}] has no key {key!r}", f"known keys: {', '.join(sorted(defaults))}")
+        values[key] = tuple(value) if isinstance(value, list) else value
+        if not isinstance(values[key], type(defaults[key])):
+            raise UsageError(f"[types.{name}] {key} must be a {type(defaults[key]).__name__}")
+    if not values.get("argv"):
+        raise UsageError(f"[types.{name}] needs argv", 'argv = ["program", "argument"]')
+    if values.get("prompt", "typed") not in ("argument", "environment", "typed"):
+        raise UsageError(f"[types.{name}] prompt must be argument, environment or typed")
+    return AgentType(name, **values)

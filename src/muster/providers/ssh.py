@@ -1,0 +1,108 @@
+"""Hosts reached by the user's own `ssh` and its configuration, one shared connection each.
+
+Nothing is installed there and nothing is assumed of the login shell but that it runs `sh`:
+each command travels with everything that a shell could have an opinion on as octal escapes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+from collections.abc import Sequence
+from typing import IO
+
+from ..errors import MusterError, Unreachable
+from ..host import call
+
+#: What ssh itself answers with; the same number from a remote command cannot be told apart by it alone.
+SSH_FAILED = 255
+CONNECT_SECONDS = 4
+
+
+class SshHost:
+    provider = "ssh"
+
+    def __init__(self, destination: str, home: str = "", label: str = "") -> None:
+        self.destination = destination
+        self.name = label or destination
+        self.home = home
+        self.sockets = _socket_folder()
+
+    def run(
+        self, argv: Sequence[str], *, input: bytes | IO[bytes] | None = None, timeout: float | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        # A login shell may talk before it obeys: what counts begins behind the mark.
+        mark = secrets.token_hex(8)
+        command = _encode(f"echo {mark}; exec {_join(argv)}")
+        done = call([*self._ssh("-T", "-oBatchMode=yes"), command], input, timeout)
+        _, found, out = done.stdout.partition(mark.encode() + b"\n")
+        if not found:
+            raise self._unreachable(done.stderr)
+        return subprocess.CompletedProcess(list(argv), done.returncode, out, done.stderr)
+
+    def attach(self, argv: Sequence[str]) -> list[str]:
+        return [*self._ssh("-t"), _encode(f"exec {_join(argv)}")]
+
+    def stream(
+        self, argv: Sequence[str], *, stdin: int | IO[bytes] | None = None, stdout: int | IO[bytes] | None = None
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*self._ssh("-T", "-oBatchMode=yes"), _encode(f"exec {_join(argv)}")], stdin=stdin, stdout=stdout
+        )
+
+    def forget(self) -> None:
+        """Drop the shared connection, so that the next command makes a new one."""
+        subprocess.run([*self._ssh("-Oexit")], capture_output=True, check=False)
+
+    def _ssh(self, *more: str) -> list[str]:
+        return [
+            "ssh",
+            "-oControlMaster=auto",
+            "-oControlPersist=60",
+            f"-oControlPath={self.sockets}/%C",
+            f"-oConnectTimeout={CONNECT_SECONDS}",
+            "-oServerAliveInterval=2",
+            "-oServerAliveCountMax=2",
+            "-oLogLevel=ERROR",
+            *more,
+            self.destination,
+        ]
+
+    def _unreachable(self, stderr: bytes) -> Unreachable:
+        lines = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+        said = lines[-1].strip() if lines else "no answer"
+        return Unreachable(f"host {self.name} cannot be reached: {said}", f"try: ssh {self.destination} true")
+
+
+def _socket_folder() -> str:
+    """A short folder of our own for the connection sockets (a socket path ends at 108 bytes)."""
+    folder = f"/tmp/muster-{os.getuid()}"
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        if os.path.islink(folder) or os.stat(folder).st_uid != os.getuid():
+            raise MusterError(f"{folder} is not a folder of yours", f"remove {folder}") from None
+    return folder
+
+
+def _join(argv: Sequence[str]) -> str:
+    return " ".join("'" + word.replace("'", "'\\''") + "'" for word in argv)
+
+
+#: Characters that mean themselves in every shell's quotes and in a printf format.
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _./:=,+-@")
+
+
+def _encode(command: str) -> str:
+    data = command.encode("utf-8", "surrogateescape")
+    text = "".join(chr(byte) if byte in _PLAIN else f"\\{byte:03o}" for byte in data)
+    return f"exec sh -c 'eval \"$(printf \"{text}\")\"'"
+
+
+class Ssh:
+    def host(self, name: str, settings: dict[str, object]) -> SshHost:
+        return SshHost(str(settings.get("destination", name)), str(settings.get("home", "")), label=name)
+
+
+PROVIDER = Ssh()

@@ -1,0 +1,161 @@
+"""Reading what an agent left: its screen, recording, transcript and events; and a playbook made from them.
+
+All of it works on live agents and on destroyed ones, whose folder is in the trash.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import cast, store, tmux
+from .errors import MusterError, NotFound
+from .host import Host
+from .model import Address, Agent
+
+if TYPE_CHECKING:
+    from .fleet import Fleet, Found
+
+FOLLOW_SECONDS = 0.2
+
+
+class Left(NamedTuple):
+    """An agent's folder, wherever it is now."""
+
+    host: Host
+    agent: Agent
+
+
+def find(fleet: Fleet, name: str) -> Left:
+    """The agent of that name, or the one destroyed last that had it (or has that id)."""
+    try:
+        one = fleet.get(name)
+        return Left(one.host, one.agent)
+    except NotFound:
+        from . import trash
+
+        gone = trash.find(fleet, Address.parse(name))
+        if gone is None:
+            raise
+        return Left(gone.host, gone.agent)
+
+
+def screen(fleet: Fleet, name: str, *, ansi: bool, scrollback: bool) -> tuple[str, str]:
+    """What the terminal shows or showed last, and where that was read: `live`, `kept` or `recording`."""
+    left = find(fleet, name)
+    live = tmux.screen(left.host, left.agent.id, ansi=ansi, scrollback=scrollback)
+    if live is not None:
+        return live, "live"
+    kept = store.read(left.host, left.agent.id, "screen").get("screen")
+    if kept is not None:
+        text = kept.decode("utf-8", "replace")
+        return text if ansi else cast.strip(text), "kept"
+    # Its session went away without a word: what the recording ends with is the best there is.
+    raw, meta = _newest(store.read(left.host, left.agent.id, "rec/*"))
+    if raw is None:
+        raise MusterError(f"{name} has shown nothing yet", f"muster explain {name}")
+    return tmux.render(fleet.local, raw, meta.get("cols"), meta.get("rows"), ansi=ansi), "recording"
+
+
+def recording(fleet: Fleet, name: str, idle: float | None) -> Iterator[str]:
+    """The lines of an asciicast of all launches of an agent."""
+    left = find(fleet, name)
+    files = store.read(left.host, left.agent.id, "rec/*.raw", "rec/*.timing", "rec/*.meta")
+    numbers = sorted({int(path[4:].split(".")[0]) for path in files if path.endswith(".raw") and path[4:-4].isdigit()})
+    casts = []
+    for number in numbers:
+        timing = files.get(f"rec/{number}.timing")
+        meta = cast.meta(files.get(f"rec/{number}.meta", b""))
+        raw = io.BytesIO(files[f"rec/{number}.raw"])
+        casts.append(cast.convert(raw, io.BytesIO(timing) if timing else None, meta, idle_limit=idle))
+    if not casts:
+        return iter(())
+    return casts[0] if len(casts) == 1 else cast.join(casts)
+
+
+def transcript(fleet: Fleet, name: str) -> list[dict[str, Any]]:
+    left = find(fleet, name)
+    return _lines(store.read(left.host, left.agent.id, _transcript_file(fleet, left.agent)))
+
+
+def events(fleet: Fleet, name: str) -> list[dict[str, Any]]:
+    left = find(fleet, name)
+    files = store.read(left.host, left.agent.id, "events.1.jsonl", "events.jsonl")
+    return _lines({key: files[key] for key in ("events.1.jsonl", "events.jsonl") if key in files})
+
+
+def follow(fleet: Fleet, name: str, what: str, skip: int) -> Iterator[dict[str, Any]]:
+    """What is added from now on; ends when the agent is destroyed."""
+    read = transcript if what == "transcript" else events
+    while True:
+        try:
+            now = read(fleet, name)
+            gone = False
+            fleet.get(name)
+        except NotFound:
+            gone = True
+        yield from now[skip:]
+        skip = max(skip, len(now)) if len(now) >= skip else len(now)
+        if gone:
+            return
+        time.sleep(FOLLOW_SECONDS)
+
+
+def playbook(fleet: Fleet, one: Found) -> list[dict[str, Any]]:
+    """The steps that would do again what this agent did."""
+    from . import work
+
+    steps: list[dict[str, Any]] = []
+    timed: list[tuple[float, dict[str, Any]]] = []
+    if fleet.type(one.agent.type).transcript:
+        for entry in transcript(fleet, str(one.status.address)):
+            if entry.get("role") == "assistant" and entry.get("text"):
+                step: dict[str, Any] = {"say": entry["text"]}
+                usage = entry.get("usage") or {}
+                step |= {key: usage[key] for key in ("input_tokens", "output_tokens") if isinstance(usage.get(key), int)}
+                timed.append((float(entry.get("t", 0)), step))
+    else:
+        text, _ = screen(fleet, str(one.status.address), ansi=False, scrollback=True)
+        if text.strip():
+            timed.append((0.0, {"say": text.strip()}))
+    timed += work.steps(fleet, one)
+    steps = [step for _, step in sorted(timed, key=lambda item: item[0])]
+    result = store.read(one.host, one.agent.id, "result.json").get("result.json")
+    if result is not None:
+        steps.append({"submit_raw": result.decode("utf-8", "replace")})
+    if one.status.exit_code is not None:
+        steps.append({"exit": one.status.exit_code})
+    return steps
+
+
+def _transcript_file(fleet: Fleet, agent: Agent) -> str:
+    name = fleet.type(agent.type).transcript
+    if not name:
+        raise MusterError(
+            f"{agent.name} is a {agent.type}, which keeps no transcript", f"muster capture {agent.name} --scrollback"
+        )
+    return name
+
+
+def _lines(files: dict[str, bytes]) -> list[dict[str, Any]]:
+    """The JSON objects of some files; lines that are none are passed over."""
+    found = []
+    for content in files.values():
+        for line in content.decode("utf-8", "replace").split("\n"):
+            try:
+                value = json.loads(line) if line else None
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(value, dict):
+                found.append(value)
+    return found
+
+
+def _newest(files: dict[str, bytes]) -> tuple[bytes | None, dict[str, Any]]:
+    numbers = [int(path[4:-4]) for path in files if path.endswith(".raw") and path[4:-4].isdigit()]
+    if not numbers:
+        return None, {}
+    return files[f"rec/{max(numbers)}.raw"], cast.meta(files.get(f"rec/{max(numbers)}.meta", b""))

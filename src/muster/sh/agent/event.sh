@@ -1,0 +1,12 @@
+#!/bin/sh
+# event KIND [FIELDS]: add one line to the agent's log, and keep the newest of each kind in ev/.
+# FIELDS is the inside of a JSON object. The log starts over (one old part is kept) at 8 MB.
+dir=${MUSTER_AGENT_DIR:-$(dirname "$(dirname "$0")")}
+t=$(date +%s.%N)
+case $t in *N) t=${t%.*} ;; esac
+line="{\"t\":$t,\"kind\":\"$1\"${2:+,$2}}"
+if [ -n "$(find "$dir/events.jsonl" -size +16384 2>/dev/null)" ]; then
+	mv -f "$dir/events.jsonl" "$dir/events.1.jsonl"
+fi
+printf '%s\n' "$line" >>"$dir/events.jsonl"
+printf '%s\n' "$line" >"$dir/ev/.$1.$$" && mv -f "$dir/ev/.$1.$$" "$dir/ev/$1"

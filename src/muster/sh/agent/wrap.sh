@@ -1,0 +1,85 @@
+#!/bin/sh
+# wrap DIR: the process in an agent's pane. It sets the environment, records the terminal, keeps the
+# time-out, and writes down how the agent's process began and ended. Every agent has its own copy.
+dir=$1
+MUSTER_AGENT_DIR=$dir
+export MUSTER_AGENT_DIR
+pane_term=$TERM
+
+# The caller's environment, without what belongs to an outer session of another agent.
+if [ -f "$dir/launch-env" ]; then
+	# shellcheck disable=SC1091
+	. "$dir/launch-env"
+	rm -f "$dir/launch-env"
+fi
+for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
+	case $name in
+	TMUX | TMUX_* | STY | WINDOW | OLDPWD | COLUMNS | LINES) unset "$name" ;;
+	CLAUDECODE | CLAUDE_CODE_ENTRYPOINT | CLAUDE_CODE_SESSION* | CLAUDE_CODE_SSE_PORT | CLAUDE_CODE_CHILD* | \
+		CLAUDE_CODE_CONTAINER* | CLAUDE_CODE_REMOTE* | CLAUDE_CODE_EXECPATH | CLAUDE_PROJECT_DIR | CLAUDE_ENV_FILE | \
+		CLAUDE_EFFORT | CLAUDE_PID) unset "$name" ;;
+	CODEX_SANDBOX* | CODEX_THREAD_ID | CODEX_SESSION* | CODEX_CI | OPENCODE | OPENCODE_PID | OPENCODE_SESSION* | \
+		AGENT | AI_AGENT) unset "$name" ;;
+	GIT_DIR | GIT_WORK_TREE | GIT_INDEX_FILE | GIT_OBJECT_DIRECTORY | GIT_ALTERNATE_OBJECT_DIRECTORIES | GIT_PREFIX | \
+		GIT_COMMON_DIR | GIT_NAMESPACE | GIT_CONFIG_PARAMETERS) unset "$name" ;;
+	MUSTER_AGENT_DIR | MUSTER_AGENT_ID) ;;
+	MUSTER_AGENT | MUSTER_AGENT_* | MUSTER_RESULT | MUSTER_PROMPT) unset "$name" ;;
+	esac
+done
+MUSTER_AGENT_DIR=$dir
+TERM=$pane_term
+MUSTER_RESULT=$dir/result.json
+PATH=$dir/bin/path:$PATH
+# A tmux that the agent starts is neither the user's server nor the one it lives in.
+TMUX_TMPDIR=$dir/tmp
+[ ${#TMUX_TMPDIR} -lt 80 ] || TMUX_TMPDIR=/tmp/muster-$(id -u)/${dir##*/}
+mkdir -p "$TMUX_TMPDIR"
+export TERM MUSTER_AGENT_DIR MUSTER_RESULT PATH TMUX_TMPDIR
+# shellcheck disable=SC1091
+. "$dir/env"
+timeout=0 cap=67108864 launch=1
+# shellcheck disable=SC1091
+. "$dir/launch"
+[ ! -f "$dir/cgroup" ] || echo $$ >"$(cat "$dir/cgroup")/cgroup.procs" 2>/dev/null
+if [ -f "$dir/prompt" ] && [ "$launch" = 1 ]; then
+	MUSTER_PROMPT=$(cat "$dir/prompt" && printf x)
+	MUSTER_PROMPT=${MUSTER_PROMPT%x}
+	export MUSTER_PROMPT
+fi
+if command -v git >/dev/null && ! git config user.email >/dev/null 2>&1; then
+	# Commits must not fail for want of a name; a configured one is always used instead.
+	: "${GIT_AUTHOR_NAME:=$MUSTER_AGENT}" "${GIT_AUTHOR_EMAIL:=$MUSTER_AGENT@muster.invalid}"
+	: "${GIT_COMMITTER_NAME:=$GIT_AUTHOR_NAME}" "${GIT_COMMITTER_EMAIL:=$GIT_AUTHOR_EMAIL}"
+	export GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_COMMITTER_NAME GIT_COMMITTER_EMAIL
+fi
+
+event() { sh "$dir/bin/event" "$@"; }
+
+rm -f "$dir/timed-out"
+event started "\"pid\":$$,\"launch\":$launch"
+if [ "$timeout" != 0 ]; then
+	(
+		trap '' HUP INT
+		sleep "$timeout"
+		: >"$dir/timed-out"
+		exec sh "$dir/bin/reap" "${dir##*/}" 100 $$
+	) </dev/null >/dev/null 2>&1 &
+	watchdog=$!
+fi
+trap : HUP INT TERM
+code=0 n=1
+# The recorder takes the next free number; `list` finds the newest by this name.
+while [ -e "$dir/rec/$n.raw" ]; do n=$((n + 1)); done
+ln -sf "$n.raw" "$dir/rec/tail"
+if cd "$(cat "$dir/cwd")"; then
+	eval "set -- $(cat "$dir/argv")"
+	sh "$dir/bin/recorder" "$dir/rec" "$cap" "$@" || code=$?
+else
+	printf 'muster: the work dir is gone: %s\n' "$(cat "$dir/cwd")"
+	code=1
+fi
+why=
+[ ! -f "$dir/timed-out" ] || why=',"why":"timeout"'
+event exit "\"code\":$code$why"
+[ -z "${watchdog:-}" ] || [ -n "$why" ] || kill "$watchdog" 2>/dev/null
+exit "$code"

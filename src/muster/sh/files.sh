@@ -1,0 +1,17 @@
+# shellcheck shell=sh
+# files WORKDIR PATTERN…: plain files of a work dir as a tar; a folder stands for what is in it. No link is followed.
+cd "$1" || die 1 "the work dir is gone: $1"
+shift
+mu_list=$(mktemp)
+trap 'rm -f "$mu_list"' EXIT
+for mu_pattern; do
+	IFS=
+	for mu_path in $mu_pattern; do
+		case $mu_path in -*) mu_path=./$mu_path ;; esac
+		[ -e "$mu_path" ] && [ ! -h "$mu_path" ] || continue
+		find "$mu_path" -name .git -prune -o -type f -print >>"$mu_list"
+	done
+	unset IFS
+done
+# Where nothing matches there is nothing to send; a name with a newline in it cannot be sent.
+[ ! -s "$mu_list" ] || tar -cf - -T "$mu_list"

@@ -1,0 +1,191 @@
+# shellcheck shell=sh
+# shellcheck disable=SC2154,SC2034,SC2164  # variables and set -e come from lib.sh and git.sh
+# The work of agents: what is there, what comes back, what is sent.
+
+do_diff() { # WORKDIR GITDIR SHADOW COMMITTED OPTION…
+  enter "$1" "$2" "$3"
+  state=$head
+  [ -n "$4" ] || take lenient
+  shift 4
+  git diff --no-ext-diff --no-textconv --ignore-submodules=dirty "$@" refs/muster/base "$state" --
+}
+
+tell() { # NUMBER WORKDIR GITDIR SHADOW: `NUMBER AHEAD DIRTY HEAD`
+  number=$1
+  shift
+  tmp=$tmp/$number
+  mkdir "$tmp"
+  enter "$@"
+  git status --porcelain=v2 -z --no-renames --untracked-files=all --ignore-submodules=dirty >"$tmp/raw"
+  ahead=0
+  base=$(cat "$shadow/refs/muster/base")
+  [ "$head" = "$base" ] || ahead=$(git rev-list --count "$base..$head")
+  printf '%s %s %s %s\n' "$number" "$ahead" "$(tr -cd '\0' <"$tmp/raw" | wc -c | tr -d ' ')" "$head"
+}
+
+do_info() { # three lines for each agent on stdin, newlines and backslashes in them escaped
+  number=0
+  while IFS= read -r one && IFS= read -r two && IFS= read -r three; do
+    case $one$two$three in
+    *\\*)
+      one=$(printf '%b.' "$one") two=$(printf '%b.' "$two") three=$(printf '%b.' "$three")
+      one=${one%.} two=${two%.} three=${three%.}
+      ;;
+    esac
+    tell "$number" "$one" "$two" "$three" >"$tmp/told.$number" 2>/dev/null &
+    number=$((number + 1))
+    if [ $((number % 8)) = 0 ]; then wait; fi
+  done
+  wait
+  cat "$tmp"/told.* 2>/dev/null || :
+}
+
+do_tip() { # WORKDIR GITDIR SHADOW BRANCH UNCOMMITTED: `TIP HEAD`; TIP may be a plain commit of uncommitted work
+  enter "$1" "$2" "$3"
+  tip=$head
+  if [ -n "$2" ] && [ -n "$4" ]; then tip=$(git --git-dir="$2" rev-parse -q --verify "refs/heads/$4" || printf %s "$head"); fi
+  if [ -n "$5" ]; then
+    take lenient
+    tip=$head
+    tree=$(git rev-parse "$state^{tree}")
+    if [ "$tree" != "$(git rev-parse "$head^{tree}")" ]; then
+      tip=$(as_muster git commit-tree "$tree" -p "$head" -m "uncommitted work${4:+ of $4}")
+    fi
+  fi
+  printf '%s %s\n' "$tip" "$head"
+}
+
+do_land() { # PACK COMMON REF TIP FORCE: prints what REF was; a pack on stdin if PACK
+  sealed
+  pack=$1 ref=$3 tip=$4
+  export GIT_DIR="$2"
+  [ -z "$pack" ] || git index-pack --stdin --fix-thin --strict >/dev/null
+  git cat-file -e "$tip^{commit}"
+  [ -n "$ref" ] || return 0
+  old=$(git rev-parse -q --verify "$ref" || :)
+  printf '%s\n' "$old"
+  [ "$old" != "$tip" ] || return 0
+  if [ -n "$old" ]; then
+    again git worktree list --porcelain >"$tmp/trees"
+    if grep -qxF "branch $ref" "$tmp/trees"; then
+      refuse "${ref#refs/heads/} is checked out" "check out another branch there first"
+    fi
+    if [ -z "$5" ] && ! git merge-base --is-ancestor "$old" "$tip"; then
+      refuse "${ref#refs/heads/} has commits the agent does not have" "use --force to replace them (they stay in the reflog)"
+    fi
+  fi
+  again git update-ref --create-reflog -m "muster: pull" "$ref" "$tip" "$old"
+}
+
+melt() { # OURS THEIRS WHERE: the merged tree, with no work tree touched
+  code=0
+  git merge-tree --write-tree --name-only --no-messages -z "$1" "$2" >"$tmp/merge" || code=$?
+  if [ "$code" = 1 ]; then
+    tr '\n\0' '?\n' <"$tmp/merge" | sed 1d | tr '\n' '\0' >"$tmp/list" # the first is the tree
+    refuse "conflicts in $(names "$tmp/list" 10)" "$3"
+  fi
+  [ "$code" = 0 ] || die "$code" "git merge-tree failed (it needs git 2.38)"
+  tr '\0' '\n' <"$tmp/merge" | head -n 1
+}
+
+move_to() { # OLD NEW WHOSE: work tree and index, keeping uncommitted changes or refusing
+  git update-index -q --refresh >/dev/null 2>&1 || :
+  if ! git read-tree -m -u "$1" "$2" 2>"$tmp/err"; then
+    if [ -e "${GIT_INDEX_FILE:-$(git rev-parse --git-path index)}.lock" ]; then refuse "git is at work there ($(head -n 1 "$tmp/err"))" "try again"; fi
+    refuse "that would overwrite uncommitted work: $(sed -n "s/^error: //p;s/^fatal: //p" "$tmp/err" | head -n 3 | paste -s -d ' ' -)" "$3"
+  fi
+}
+
+do_advance() { # PACK WORKDIR GITDIR COMMON SHADOW COMMIT MERGE: prints the new HEAD
+  pack=$1 common=$4 commit=$6 merge=$7
+  enter "$2" "$3" "$5"
+  idle "$gitdir" "let the agent finish it"
+  export GIT_OBJECT_DIRECTORY="$common/objects"
+  [ -z "$pack" ] || git index-pack --stdin --fix-thin >/dev/null
+  if git merge-base --is-ancestor "$head" "$commit"; then
+    new=$commit
+  elif git merge-base --is-ancestor "$commit" "$head"; then
+    new=$head
+  else
+    [ -n "$merge" ] || refuse "the agent has commits of its own" "use --merge"
+    tree=$(melt "$head" "$commit" "pull and merge on your side, then push")
+    new=$(as_muster git commit-tree "$tree" -p "$head" -p "$commit" -m "Merge pushed commits")
+  fi
+  if [ "$new" != "$head" ]; then
+    [ ! -L "$index" ] || refuse "its index is a link"
+    export GIT_INDEX_FILE="$index"
+    move_to "$head" "$new" "let the agent commit first"
+    git --git-dir="$gitdir" update-ref -m "muster: push" HEAD "$new" "$head"
+  fi
+  printf '%s\n' "$commit" >"$shadow/refs/muster/base.$$"
+  mv -f "$shadow/refs/muster/base.$$" "$shadow/refs/muster/base"
+  printf '%s\n' "$new"
+}
+
+do_integrate() { # TOP REF HOW MESSAGE: into what the user has checked out; prints the new HEAD
+  cd -- "$1"
+  how=$3
+  idle "$(git rev-parse --absolute-git-dir)" "commit or abort it first"
+  head=$(git rev-parse -q --verify HEAD) || refuse "the repository has no commit yet" "commit once"
+  theirs=$(git rev-parse -q --verify "$2^{commit}") || die 3 "there is no $2"
+  message=${4:-Merge ${2#refs/heads/}}
+  if git merge-base --is-ancestor "$theirs" "$head"; then
+    new=$head
+  elif [ "$how" != squash ] && git merge-base --is-ancestor "$head" "$theirs"; then
+    new=$theirs
+  elif [ "$how" = rebase ]; then
+    replay
+  else
+    tree=$(melt "$head" "$theirs" "nothing was changed; merge by hand: git merge ${2#refs/heads/}")
+    new=$head
+    if [ "$how" = merge ]; then
+      new=$(git commit-tree "$tree" -p "$head" -p "$theirs" -m "$message")
+    elif [ "$tree" != "$(git rev-parse "$head^{tree}")" ]; then
+      new=$(git commit-tree "$tree" -p "$head" -m "$message")
+    fi
+  fi
+  if [ "$new" != "$head" ]; then
+    move_to "$head" "$new" "commit or stash it first"
+    git update-ref -m "muster: $how ${2#refs/heads/}" HEAD "$new" "$head"
+  fi
+  printf '%s\n' "$new"
+}
+
+replay() { # their commits one by one on top of head; sets new
+  new=$head
+  git rev-list --reverse --topo-order --no-merges "$head..$theirs" >"$tmp/picks"
+  while read -r pick; do
+    parent=$(git rev-parse -q --verify "$pick^^{tree}" || git hash-object -t tree /dev/null)
+    # merge-tree learnt --merge-base in 2.40; until then three throw-away commits say the same
+    root=$(as_muster git commit-tree "$parent" -m base)
+    ours=$(as_muster git commit-tree "$new^{tree}" -p "$root" -m ours)
+    mine=$(as_muster git commit-tree "$pick^{tree}" -p "$root" -m theirs)
+    tree=$(melt "$ours" "$mine" "nothing was changed; use --merge, or rebase by hand")
+    [ "$tree" != "$(git rev-parse "$new^{tree}")" ] || continue
+    git log -1 --format=%B "$pick" >"$tmp/message"
+    new=$(
+      GIT_AUTHOR_NAME=$(git log -1 --format=%an "$pick") GIT_AUTHOR_EMAIL=$(git log -1 --format=%ae "$pick")
+      GIT_AUTHOR_DATE=@$(git log -1 --format=%ad --date=raw "$pick")
+      export GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_AUTHOR_DATE
+      git commit-tree "$tree" -p "$new" -F "$tmp/message"
+    )
+  done <"$tmp/picks"
+}
+
+do_rename() { # GITDIR OLD NEW
+  sealed
+  export GIT_DIR="$1"
+  if git rev-parse -q --verify "refs/heads/$3" >/dev/null; then refuse "the branch $3 exists already" "choose another name"; fi
+  again git branch -m -- "$2" "$3"
+}
+
+do_patch() { # FOLDER: a patch on stdin, for a folder that need not be a repository
+  cat >"$tmp/patch"
+  cd -- "$1"
+  export GIT_DIR="$tmp/none" # outside any repository: only the folder counts
+  git apply --check "$tmp/patch" 2>"$tmp/err" ||
+    refuse "the changes do not fit the folder: $(sed -n 's/^error: //p' "$tmp/err" | head -n 3 | paste -s -d ' ' -)" "look at them with muster diff"
+  git apply --whitespace=nowarn "$tmp/patch"
+}
+
+verb "$@"

@@ -1,0 +1,175 @@
+# shellcheck shell=sh
+# shellcheck disable=SC2154,SC2034,SC2164  # set -e comes from lib.sh, which stands in front; the verbs of git-*.sh stand behind
+# What every git verb on a host shares. A verb is a do_ function in one of the other files; $1 names it.
+# A refusal ends with code 5 and `refused: WHY` (and `hint: WHAT TO TYPE`) on stderr.
+umask 022 # work trees and objects belong to the user, not to muster's private state
+unset CDPATH GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_COMMON_DIR GIT_OBJECT_DIRECTORY GIT_NAMESPACE GIT_PREFIX \
+  GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_CONFIG GIT_CONFIG_PARAMETERS GIT_EXTERNAL_DIFF GIT_DIFF_OPTS GIT_SHALLOW_FILE \
+  GIT_LITERAL_PATHSPECS GIT_GLOB_PATHSPECS GIT_NOGLOB_PATHSPECS GIT_ICASE_PATHSPECS GIT_REPLACE_REF_BASE GIT_GRAFT_FILE
+export LC_ALL=C GIT_OPTIONAL_LOCKS=0 GIT_TERMINAL_PROMPT=0 GIT_NO_REPLACE_OBJECTS=1
+# Configuration of the command line wins over every file: no hooks, no monitors, no background upkeep.
+export GIT_CONFIG_COUNT=7 \
+  GIT_CONFIG_KEY_0=core.hooksPath GIT_CONFIG_VALUE_0=/dev/null \
+  GIT_CONFIG_KEY_1=core.fsmonitor GIT_CONFIG_VALUE_1=false \
+  GIT_CONFIG_KEY_2=core.splitIndex GIT_CONFIG_VALUE_2=false \
+  GIT_CONFIG_KEY_3=gc.auto GIT_CONFIG_VALUE_3=0 \
+  GIT_CONFIG_KEY_4=maintenance.auto GIT_CONFIG_VALUE_4=false \
+  GIT_CONFIG_KEY_5=submodule.recurse GIT_CONFIG_VALUE_5=false \
+  GIT_CONFIG_KEY_6=core.safecrlf GIT_CONFIG_VALUE_6=false
+tmp=$(mktemp -d)
+undo=: # what an early end has to take back
+trap '$undo; rm -rf "$tmp"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+newline='
+'
+
+verb() { name=$1; shift; "do_$name" "$@"; }
+
+refuse() { printf 'refused: %s\n' "$1" >&2; [ -z "${2-}" ] || printf 'hint: %s\n' "$2" >&2; exit 5; }
+
+# Names from a NUL-separated list, for a message.
+names() { tr '\n\0' '?\n' <"$1" | sed -e 's/[^ -~]/?/g' | head -n "${2:-5}" | paste -s -d , - | sed 's/,/, /g'; }
+
+as_muster() {
+  GIT_AUTHOR_NAME=muster GIT_AUTHOR_EMAIL=muster@localhost GIT_COMMITTER_NAME=muster GIT_COMMITTER_EMAIL=muster@localhost "$@"
+}
+
+# From here on no configuration of this machine's user counts, and git may not start a transport.
+sealed() {
+  export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_ATTR_NOSYSTEM=1 \
+    GIT_ALLOW_PROTOCOL=none GIT_NO_LAZY_FETCH=1 GIT_SSH_COMMAND=false GIT_ASKPASS=false GIT_PAGER=cat
+}
+
+# Several creates in one repository meet at git's lock files, and see each other's half-made work trees (commondir).
+again() {
+  tries=0
+  until "$@" 2>"$tmp/err"; do
+    tries=$((tries + 1))
+    if [ "$tries" -ge 50 ] || ! grep -qE '\.lock|File exists|worktrees/.*(commondir|gitdir|HEAD)' "$tmp/err"; then
+      cat "$tmp/err" >&2
+      return 1
+    fi
+    sleep 0.1 2>/dev/null || sleep 1
+  done
+}
+
+idle() { # GITDIR: refuse while a merge, rebase or pick is under way there
+  for at in MERGE_HEAD:merge CHERRY_PICK_HEAD:cherry-pick REVERT_HEAD:revert rebase-merge:rebase rebase-apply:rebase; do
+    [ ! -e "$1/${at%:*}" ] || refuse "a ${at#*:} is in progress" "$2"
+  done
+}
+
+##### capturing: a commit of the work tree whose parents are HEAD, the index, and (if any) its intent-to-add entries
+
+# An agent's own git dir is only asked for names of commits. All else is done with muster's shadow git dir,
+# whose configuration the agent did not write, on a copy of the agent's index.
+enter() { # WORKDIR GITDIR SHADOW
+  sealed
+  workdir=$1 gitdir=$2 shadow=$3
+  if [ ! -d "$workdir" ] || [ -L "$workdir" ]; then die 3 "its work dir $workdir is gone"; fi
+  cd -- "$workdir"
+  export GIT_DIR="$shadow" GIT_WORK_TREE="$workdir" GIT_INDEX_FILE="$tmp/index"
+  index=${gitdir:-$shadow}/index
+  find . ${gitdir:+"$gitdir"} -type p >"$tmp/pipes" 2>/dev/null || :
+  if [ -s "$tmp/pipes" ] && grep -qE '^/|/\.git' "$tmp/pipes"; then
+    refuse "git would wait for ever for the named pipe $(grep -E '^/|/\.git' "$tmp/pipes" | head -n 1)" "remove it"
+  fi
+  look
+  rm -f "$tmp/index"
+  # -p: git takes an entry as young as the index for doubtful, so the copy must not look younger
+  if [ -f "$index" ] && [ ! -L "$index" ]; then cp -p "$index" "$tmp/index"; fi
+  for part in "$gitdir"/sharedindex.*; do
+    if [ -f "$part" ] && [ ! -L "$part" ]; then cp -p "$part" "$shadow/"; fi
+  done
+}
+
+look() { # sets head, the commit the agent is at
+  if [ -n "$gitdir" ]; then
+    if [ ! -d "$gitdir" ] || [ -L "$gitdir" ]; then refuse "its git dir is not where muster put it ($gitdir)"; fi
+    head=$(git --git-dir="$gitdir" rev-parse -q --verify HEAD) || refuse "its branch has no commit"
+    if [ "$(cat "$shadow/HEAD")" != "$head" ]; then
+      printf '%s\n' "$head" >"$shadow/HEAD.$$"
+      mv -f "$shadow/HEAD.$$" "$shadow/HEAD"
+    fi
+  else
+    head=$(git rev-parse -q --verify HEAD)
+  fi
+}
+
+take() { # strict|lenient MESSAGE: sets state; nothing but the index copy and the object store is written
+  if [ "$1" = strict ]; then depth=none; else depth=dirty; fi # a submodule's own git would read its own config
+  git status --porcelain=v2 -z --no-renames --untracked-files=all --ignore-submodules="$depth" >"$tmp/raw"
+  : >"$tmp/nested"
+  state=$head
+  if [ ! -s "$tmp/raw" ] && [ -z "${2-}" ]; then return; fi
+  tr '\n\0' '\001\n' <"$tmp/raw" >"$tmp/status"
+  if grep -q '^u ' "$tmp/status"; then
+    [ "$1" = lenient ] || refuse "there are unmerged files" "commit or abort the merge, or use --clean"
+    index_tree=$(git rev-parse "$head^{tree}")
+  else
+    index_tree=$(git write-tree)
+  fi
+  sed -nE 's/^1 .. S(.M.|..U) ([^ ]* ){5}//p' "$tmp/status" | tr '\n' '\0' >"$tmp/dirty"
+  if [ "$1" = strict ] && [ -s "$tmp/dirty" ]; then
+    refuse "the submodule $(names "$tmp/dirty") has uncommitted changes" "commit them there, or use --clean"
+  fi
+  intent=
+  if grep -qE '^1 [.D]. [^ ]* (000000|[^ ]* 000000) ' "$tmp/status"; then # write-tree leaves these entries out
+    git ls-files -s -z >"$tmp/entries"
+    GIT_INDEX_FILE="$tmp/intent" git update-index -z --index-info <"$tmp/entries"
+    intent=$(GIT_INDEX_FILE="$tmp/intent" git write-tree)
+    [ "$intent" != "$index_tree" ] || intent=
+  fi
+  git diff-files --name-only -z --diff-filter=D --ignore-submodules=dirty >"$tmp/list"
+  git update-index --force-remove -z --stdin <"$tmp/list"
+  git diff-files --name-only -z --diff-filter=d --ignore-submodules=dirty >"$tmp/list"
+  git update-index --add --remove -z --stdin <"$tmp/list"
+  git ls-files --others --exclude-standard -z >"$tmp/list"
+  if tr '\0' '\n' <"$tmp/list" | grep -q '/$'; then # repositories within
+    # shellcheck disable=SC2016  # expanded by the inner shell
+    xargs -0 sh -c 'for p; do case $p in */) printf "%s\0" "$p" ;; esac; done' sh <"$tmp/list" >"$tmp/nested"
+    # shellcheck disable=SC2016
+    xargs -0 sh -c 'for p; do case $p in */) ;; *) printf "%s\0" "$p" ;; esac; done' sh <"$tmp/list" >"$tmp/files"
+    mv "$tmp/files" "$tmp/list"
+  fi
+  git update-index --add -z --stdin <"$tmp/list"
+  tree=$(git write-tree)
+  if [ -z "${2-}$intent" ] && [ "$tree" = "$index_tree" ] && [ "$tree" = "$(git rev-parse "$head^{tree}")" ]; then return; fi
+  part=$(as_muster git commit-tree "$index_tree" -p "$head" -m index)
+  set -- "${2:-work in progress}" -p "$head" -p "$part"
+  if [ -n "$intent" ]; then
+    part=$(as_muster git commit-tree "$intent" -p "$head" -m intent)
+    set -- "$@" -p "$part"
+  fi
+  state=$(as_muster git commit-tree "$tree" -m "$@")
+}
+
+lay() { # BASE STATE: the reverse of take, into the work tree and index git is set to
+  git read-tree --reset -u "$2"
+  [ "$1" != "$2" ] || return 0
+  if git rev-parse -q --verify "$2^3" >/dev/null; then
+    git read-tree --reset "$2^3"
+    git reset -q -N "$2^2" -- .
+  else
+    git read-tree --reset "$2^2"
+  fi
+}
+
+alternates() { # OBJECTS OTHER…
+  into=$1/info/alternates
+  shift
+  mkdir -p "${into%/*}"
+  for one; do
+    case $one in
+    *"$newline"*) printf '%s\n' "$one" | sed -e ':a' -e '$!{' -e N -e ba -e '}' -e 's/[\\"]/\\&/g' -e 's/\n/\\n/g' -e 's/.*/"&"/' ;;
+    *) printf '%s\n' "$one" ;;
+    esac
+  done >"$into"
+}
+
+init_mirror() { # WORKDIR CACHE BRANCH FORMAT
+  git init -q --template= --object-format="$4" --initial-branch="$3" -- "$1" >/dev/null
+  alternates "$1/.git/objects" "$2/objects"
+}

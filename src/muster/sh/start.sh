@@ -1,0 +1,66 @@
+# shellcheck shell=sh
+# start ID MEMORY COLS ROWS: a tmux session for the agent. 17: it runs already. 5: the limit cannot be kept.
+{
+	export -p
+	printf 'umask %s\n' "$mu_umask"
+} >"$mu_home/agents/$1/launch-env"
+mu_id=$1 mu_memory=$2 mu_cols=$3 mu_rows=$4
+mu_dir=$mu_home/agents/$mu_id
+command -v tmux >/dev/null || die 1 "tmux is not installed"
+
+if [ "$mu_memory" != 0 ]; then
+	if [ -f /sys/fs/cgroup/cgroup.controllers ] && grep -qw memory /sys/fs/cgroup/cgroup.controllers; then
+		mu_group=/sys/fs/cgroup/muster-$mu_id mu_knob=memory.max
+	elif [ -d /sys/fs/cgroup/memory ]; then
+		mu_group=/sys/fs/cgroup/memory/muster-$mu_id mu_knob=memory.limit_in_bytes
+	else
+		die 5 "this host has no memory cgroup"
+	fi
+	mkdir -p "$mu_group" 2>/dev/null || die 5 "no right to make the cgroup $mu_group"
+	{ echo "$mu_memory" >"$mu_group/$mu_knob"; } 2>/dev/null || die 5 "no right to set $mu_group/$mu_knob"
+	printf '%s\n' "$mu_group" >"$mu_dir/cgroup"
+fi
+
+if [ ! -f "$mu_home/tmux.conf" ]; then
+	cat >"$mu_home/.conf.$mu_id" <<'END'
+# Written by muster for its own tmux server. Your tmux server and its configuration are not touched.
+set -s exit-empty on
+set -s escape-time 20
+set -s focus-events on
+set -g default-terminal "tmux-256color"
+set -g remain-on-exit on
+set -g history-limit 5000
+set -g update-environment ""
+set -g window-size latest
+set -g status-style "bg=default,fg=colour244"
+set -g status-left "#{@agent}  "
+set -g status-left-length 70
+set -g status-right "detach: #{prefix} d "
+set -g window-status-format ""
+set -g window-status-current-format ""
+END
+	mv -f "$mu_home/.conf.$mu_id" "$mu_home/tmux.conf"
+fi
+
+# The server's own environment is small and the same for all: an agent's comes by its wrapper.
+mu_try=0
+while :; do
+	mu_said=$(env -i HOME="$HOME" PATH="$PATH" SHELL=/bin/sh LANG="${LANG:-C.UTF-8}" TERM=xterm-256color \
+		tmux -S "$mu_sock" -f "$mu_home/tmux.conf" -u new-session -d -s "$mu_id" -x "$mu_cols" -y "$mu_rows" \
+		-e "MUSTER_AGENT_ID=$mu_id" -c / sh "$mu_dir/bin/wrap" "$mu_dir" \
+		\; set-option @agent "$mu_id" 2>&1) && break
+	case $mu_said in
+	*duplicate*)
+		if [ "$(mu_tmux list-panes -t "=$mu_id:" -F '#{pane_dead}')" = 1 ]; then
+			mu_tmux kill-session -t "=$mu_id:" || :
+		else
+			die 17 "it runs already"
+		fi
+		;;
+	# The server was just ending with its last session; the next try starts a new one.
+	*exited* | *lost* | *connecting* | *"no server"*) sleep 0.1 ;;
+	*) die 1 "tmux: $mu_said" ;;
+	esac
+	mu_try=$((mu_try + 1))
+	[ "$mu_try" -lt 30 ] || die 1 "tmux: $mu_said"
+done

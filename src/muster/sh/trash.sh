@@ -1,0 +1,92 @@
+# shellcheck shell=sh
+# trash VERB …: the way of an agent's folder and work dir to the trash and back. Every move is a rename.
+mu_verb=$1
+shift
+cd "$mu_home" || die 3 "there is no $mu_home"
+case $mu_verb in
+work)
+	# work ID WORKDIR: the work dir, if it is still where it was.
+	mkdir -p "trash/$1"
+	if [ -e "$2" ] && [ ! -e "trash/$1/work" ]; then
+		mv "$2" "trash/$1/work" || die 1 "cannot move $2"
+	fi
+	;;
+forget)
+	# forget ID NAME: the agent's folder and its name; from here on it is only in the trash.
+	mkdir -p "trash/$1"
+	[ ! -d "agents/$1" ] || mv "agents/$1" "trash/$1/agent"
+	[ "$(cat "names/$2" 2>/dev/null)" != "$1" ] || rm -f "names/$2"
+	;;
+list)
+	for mu_dir in trash/*; do
+		[ -f "$mu_dir/agent/agent.json" ] || continue
+		printf '%s\t' "${mu_dir#trash/}"
+		head -n 1 "$mu_dir/agent/agent.json"
+	done
+	;;
+back)
+	# back ID NAME WORKDIR: the work dir first, the record last; 17 when the name is taken.
+	[ -d "trash/$1/agent" ] || die 3 "$1 is not in the trash"
+	mkdir -p agents names
+	printf '%s\n' "$1" >"names/.$1"
+	if ! ln "names/.$1" "names/$2" 2>/dev/null; then
+		mu_owner=$(cat "names/$2" 2>/dev/null || :)
+		if [ "$mu_owner" != "$1" ] && [ -d "agents/$mu_owner" ]; then
+			rm -f "names/.$1"
+			die 17 "the name $2 is taken"
+		fi
+		mv -f "names/.$1" "names/$2"
+	fi
+	rm -f "names/.$1"
+	if [ -n "$3" ] && [ -e "trash/$1/work" ]; then
+		[ ! -e "$3" ] || die 17 "$3 is in the way"
+		mkdir -p "$(dirname "$3")"
+		mv "trash/$1/work" "$3"
+	fi
+	mv "trash/$1/agent" "agents/$1"
+	rmdir "trash/$1" 2>/dev/null || :
+	;;
+drop)
+	# drop ID: for good.
+	chmod -R u+w "trash/$1" 2>/dev/null || :
+	rm -rf "trash/$1"
+	;;
+left)
+	# left: everything that no record explains, and sizes: KIND<TAB>NAME<TAB>KB<TAB>MTIME
+	mu_size() { du -sk "$1" 2>/dev/null | cut -f1; }
+	for mu_dir in trash/*; do
+		[ -d "$mu_dir" ] || continue
+		printf 'trash\t%s\t%s\n' "${mu_dir#trash/}" "$(mu_size "$mu_dir")"
+	done
+	for mu_dir in agents/*; do
+		[ -d "$mu_dir" ] && [ ! -f "$mu_dir/agent.json" ] || continue
+		[ -n "$(find "$mu_dir" -prune -mmin +5)" ] || continue
+		printf 'folder\t%s\t%s\n' "${mu_dir#agents/}" "$(mu_size "$mu_dir")"
+	done
+	for mu_dir in work/*; do
+		[ -e "$mu_dir" ] && [ ! -d "agents/${mu_dir#work/}" ] || continue
+		printf 'work\t%s\t%s\n' "${mu_dir#work/}" "$(mu_size "$mu_dir")"
+	done
+	for mu_file in names/*; do
+		[ -f "$mu_file" ] && [ ! -d "agents/$(cat "$mu_file")" ] || continue
+		printf 'name\t%s\t0\n' "${mu_file#names/}"
+	done
+	for mu_session in $(mu_tmux list-sessions -F '#{session_name}' 2>/dev/null); do
+		[ ! -d "agents/$mu_session" ] || continue
+		printf 'session\t%s\t0\n' "$mu_session"
+	done
+	;;
+clean)
+	# clean KIND NAME: one left-over; a work dir goes to the trash, it may hold something.
+	case $1 in
+	folder) rm -rf "agents/$2" ;;
+	name) rm -f "names/$2" ;;
+	session) mu_tmux kill-session -t "=$2:" ;;
+	work)
+		mkdir -p "trash/$2"
+		mv "work/$2" "trash/$2/work"
+		;;
+	esac
+	;;
+*) die 2 "no such verb: $mu_verb" ;;
+esac

@@ -1,0 +1,228 @@
+"""One folder per agent on its host; the truth about agents lives there and nowhere else.
+
+`survey` reads all of them in one round trip. Names are claimed by an atomic link; a folder is
+called by the agent's id, so that renaming an agent moves nothing under a process that runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from typing import Any, NamedTuple
+
+from .cast import last_line
+from .errors import MusterError, Refused
+from .host import CommandFailed, Host, checked, script
+from .model import Agent
+
+ANSWER_SECONDS = 5.0
+
+
+class Seen(NamedTuple):
+    """One agent as its host shows it; evidence, not yet a verdict."""
+
+    agent: Agent
+    events: dict[str, dict[str, Any]]
+    pane: dict[str, Any] | None
+    usage: dict[str, Any]
+    last_line: str
+    creator_alive: bool | None
+
+
+class Survey(NamedTuple):
+    now: float
+    agents: list[Seen]
+    unreadable: list[str]
+    """Ids whose record cannot be read."""
+
+
+def new_id(name: str) -> str:
+    return f"{name[:40]}-{secrets.token_hex(4)}"
+
+
+def me() -> dict[str, Any]:
+    """Who is making an agent: lets a survey tell an interrupted create from one under way."""
+    return {"machine": socket.gethostname(), "pid": os.getpid()}
+
+
+def survey(host: Host, timeout: float | None = ANSWER_SECONDS) -> Survey:
+    """All agents of a host in one round trip."""
+    done = script(host, "survey", timeout=timeout)
+    if done.returncode:
+        raise CommandFailed("survey", done.returncode, done.stderr, "muster doctor shows what is missing")
+    text, _, tails = done.stdout.partition(b"\ntails\n")
+    now = 0.0
+    panes: dict[str, dict[str, Any]] = {}
+    files: dict[str, dict[str, str]] = {}
+    for line in text.decode("utf-8", "replace").split("\n"):
+        kind, _, rest = line.partition(" ")
+        if kind == "file":
+            path, _, content = rest.partition("\t")
+            agent_id, _, file = path.partition("/")
+            files.setdefault(agent_id, {})[file] = content
+        elif kind == "pane":
+            name, dead, code, signal, pid, *command = rest.split(" ", 5)
+            panes[name] = {
+                "dead": dead == "1",
+                "status": _int(code),
+                "signal": _int(signal),
+                "pid": _int(pid),
+                "command": command[0] if command else "",
+            }
+        elif kind == "now":
+            now = float(rest)
+    lines = _tails(tails)
+    machine = socket.gethostname()
+    agents, unreadable = [], []
+    for agent_id, found in files.items():
+        try:
+            agent = Agent.from_json(json.loads(found["agent.json"]))
+            if agent.id != agent_id:
+                raise ValueError("the record is of another agent")
+        except (ValueError, KeyError):
+            unreadable.append(agent_id)
+            continue
+        events = {file[3:]: event for file, text in found.items() if file.startswith("ev/") and (event := _object(text))}
+        agents.append(
+            Seen(
+                agent,
+                events,
+                panes.get(agent_id),
+                _object(found.get("usage.json", "")),
+                lines.get(agent_id, ""),
+                _alive(agent.creator, machine) if agent.phase else None,
+            )
+        )
+    agents.sort(key=lambda seen: (seen.agent.created, seen.agent.name))
+    return Survey(now, agents, unreadable)
+
+
+def claim(host: Host, agent: Agent) -> str:
+    """Take the agent's name; returns muster's folder on that host. `Refused` when it is taken."""
+    done = script(host, "claim", agent.id, agent.name, input=tar({"agent.json": record(agent)}))
+    if done.returncode == 17:
+        raise Refused(
+            f"there is an agent {agent.name} already",
+            f"use another name, --reuse to go on with it, or: muster destroy {agent.name}",
+        )
+    if done.returncode:
+        raise _full(CommandFailed("create", done.returncode, done.stderr))
+    return done.stdout.decode().strip()
+
+
+def write(host: Host, agent: Agent, files: dict[str, bytes] | None = None) -> None:
+    """Write the record, and files beside it; the record appears whole or not at all."""
+    try:
+        checked(host, "put", agent.id, input=tar({**(files or {}), "agent.json.new": record(agent)}))
+    except CommandFailed as error:
+        raise _full(error) from error
+
+
+def rename(host: Host, agent: Agent, new: str) -> Agent:
+    renamed = agent._replace(name=new)
+    done = script(host, "rename", agent.id, agent.name, new, input=tar({"agent.json.new": record(renamed)}))
+    if done.returncode == 17:
+        raise Refused(f"there is an agent {new} already", "use another name")
+    if done.returncode:
+        raise CommandFailed("rename", done.returncode, done.stderr)
+    return renamed
+
+
+def read(host: Host, agent_id: str, *names: str) -> dict[str, bytes]:
+    """The named files of an agent's folder (or of the trash, for ids that are there); missing ones are left out."""
+    return untar(checked(host, "get", agent_id, *names))
+
+
+def record(agent: Agent) -> bytes:
+    return json.dumps(agent.to_json(), ensure_ascii=True).encode() + b"\n"
+
+
+def tar(files: dict[str, bytes]) -> bytes:
+    """A ustar archive of plain files; programs under `bin/` are executable."""
+    parts = []
+    for name, content in files.items():
+        mode = 0o700 if name.startswith("bin/") else 0o600
+        parts.append(_header(name, mode, len(content)))
+        parts.append(content + b"\0" * (-len(content) % 512))
+    parts.append(b"\0" * 1024)
+    return b"".join(parts)
+
+
+def untar(archive: bytes) -> dict[str, bytes]:
+    """The plain files of an archive; anything else in it (links, devices) is passed over."""
+    if not archive:
+        return {}
+    import io
+    import tarfile
+
+    files = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+        for member in members:
+            content = members.extractfile(member) if member.isfile() else None
+            if content is not None:
+                files[member.name.removeprefix("./")] = content.read()
+    return files
+
+
+def _header(name: str, mode: int, size: int) -> bytes:
+    fields = (
+        name.encode()[:100].ljust(100, b"\0"),
+        f"{mode:07o}\0".encode(),
+        b"0000000\0" * 2,
+        f"{size:011o}\0".encode(),
+        b"00000000000\0",
+        b" " * 8,
+        b"0",
+        b"\0" * 100,
+        b"ustar\x0000",
+    )
+    head = b"".join(fields).ljust(512, b"\0")
+    return head[:148] + f"{sum(head):06o}\0 ".encode() + head[156:]
+
+
+def _tails(text: bytes) -> dict[str, str]:
+    """The last line of each recording, from what `tail` printed of all of them."""
+    lines: dict[str, str] = {}
+    for part in text.split(b"==> ./")[1:]:
+        path, _, content = part.partition(b" <==\n")
+        agent_id = path.partition(b"/")[0].decode("utf-8", "replace")
+        lines.setdefault(agent_id, last_line(content))
+    return lines
+
+
+def _alive(creator: dict[str, Any], machine: str) -> bool | None:
+    """Whether the process that made the record lives; None when it is on another machine."""
+    if creator.get("machine") != machine or not isinstance(creator.get("pid"), int):
+        return None
+    try:
+        os.kill(creator["pid"], 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _int(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _full(error: CommandFailed) -> MusterError:
+    if "No space left" in error.stderr:
+        return MusterError(f"no space left for the agent: {error.stderr.splitlines()[0]}", "muster gc frees space")
+    return error
+
+
+def release(host: Host, agent: Agent) -> None:
+    """Take back a claim: the folder of an agent that never came to life, and its name."""
+    script(host, "release", agent.id, agent.name)

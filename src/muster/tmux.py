@@ -1,0 +1,103 @@
+"""Sessions in muster's own tmux server on a host. The user's server is never spoken to."""
+
+from __future__ import annotations
+
+import subprocess
+
+from .errors import Refused
+from .host import SH, CommandFailed, Host, checked, script, shell_file
+
+COLS, ROWS = 200, 50
+
+
+def start(host: Host, agent_id: str, memory: int = 0, cols: int = COLS, rows: int = ROWS) -> bool:
+    """A session whose pane runs the agent's wrapper; False when there is a live one already."""
+    done = script(host, "start", agent_id, str(memory), str(cols), str(rows))
+    if done.returncode == 17:
+        return False
+    if done.returncode == 5:
+        raise Refused(
+            f"--memory cannot be kept here: {done.stderr.decode().strip()}",
+            "leave --memory out, or use a container host",
+        )
+    if done.returncode:
+        raise CommandFailed("start", done.returncode, done.stderr, "muster doctor shows what is missing")
+    return True
+
+
+def stop(host: Host, agent_id: str, grace: float = 5.0) -> None:
+    """Keep the last screen, end every process of the agent, remove the session."""
+    checked(host, "stop", agent_id, str(int(grace * 20)))
+
+
+def screen(host: Host, agent_id: str, *, ansi: bool = False, scrollback: bool = False) -> str | None:
+    """What the agent's terminal shows now; None when it has no session."""
+    options = [*(["-e"] if ansi else []), *(["-S", "-"] if scrollback else [])]
+    done = script(host, "tmux", "screen", agent_id, *options)
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+
+
+def paste(host: Host, agent_id: str, text: str) -> None:
+    checked(host, "tmux", "paste", agent_id, input=text.encode())
+
+
+def keys(host: Host, agent_id: str, *names: str) -> None:
+    checked(host, "tmux", "keys", agent_id, *names)
+
+
+def resize(host: Host, agent_id: str, cols: int, rows: int) -> None:
+    checked(host, "tmux", "resize", agent_id, str(cols), str(rows))
+
+
+def attach(host: Host, agent_id: str, *, watch: bool = False) -> list[str]:
+    """A local argv that shows the session on the caller's terminal."""
+    verb = "watch" if watch else "attach"
+    return host.attach(["sh", "-c", shell_file("tmux"), "muster-tmux", host.home, verb, agent_id])
+
+
+def switch(host: Host, agent_id: str, client: str, back: list[str]) -> list[str] | None:
+    """From inside the tmux named by `client` ($TMUX): the argv that takes its client to the agent.
+
+    Inside muster's own server that is `switch-client`. Another server cannot switch to a session it
+    does not have: its client is exchanged for one of ours, and comes back when that one is left.
+    """
+    theirs, _, rest = client.partition(",")
+    ours = checked(host, "tmux", "socket", agent_id).decode().strip()
+    if _same(theirs, ours):
+        return ["tmux", "-S", ours, "switch-client", "-t", f"={agent_id}:"]
+    asked = ["tmux", "-S", theirs, "display-message", "-p", "#{session_id}"]
+    session = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if session.returncode:
+        return None
+    import shlex
+
+    home = ["tmux", "-S", theirs, "attach-session", "-t", session.stdout.strip()]
+    return [
+        *("tmux", "-S", theirs, "detach-client", "-E"),
+        f"unset TMUX; {shlex.join(back)}; exec {shlex.join(home)}",
+    ]
+
+
+def render(host: Host, raw: bytes, cols: object, rows: object, *, ansi: bool = False) -> str:
+    """The screen that these bytes end in: tmux itself, in a server of its own for a moment, is the terminal."""
+    size = [str(value) if isinstance(value, int) and 0 < value < 1000 else "80" for value in (cols, rows)]
+    tail = raw[-200_000:]
+    return checked(host, "render", *size, *(["-e"] if ansi else []), input=tail).decode("utf-8", "replace")
+
+
+def bin_files() -> dict[str, bytes]:
+    """The programs every agent has its own copy of: an upgrade of muster does not touch a live one."""
+    files = {}
+    for name in ("wrap", "event", "reap", "recorder"):
+        with open(f"{SH}/agent/{name}.sh", "rb") as file:
+            files[f"bin/{name}"] = file.read()
+    return files
+
+
+def _same(one: str, other: str) -> bool:
+    import os
+
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False

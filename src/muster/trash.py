@@ -1,0 +1,262 @@
+"""How agents leave, and come back: `destroy`, `restore`, `gc`. Every move is a rename; nothing is lost on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import fanout, git, store, tmux
+from .errors import MusterError, NotFound, Refused
+from .host import CommandFailed, Host, checked, script
+from .model import Address, Agent, Status
+from .workdirs import tree
+
+if TYPE_CHECKING:
+    from .fleet import Fleet, Found
+
+DAYS = 30
+
+
+class Gone(NamedTuple):
+    """A destroyed agent in the trash of its host."""
+
+    host: Host
+    agent: Agent
+
+    @property
+    def destroyed(self) -> float:
+        value = self.agent.trash.get("destroyed", 0.0)
+        return float(value) if isinstance(value, int | float) else 0.0
+
+    @property
+    def kept(self) -> list[str]:
+        value = self.agent.trash.get("kept", [])
+        return [str(item) for item in value] if isinstance(value, list) else []
+
+    @property
+    def address(self) -> Address:
+        return Address(self.agent.name, self.host.name, "" if self.host.provider in ("local", "ssh") else self.host.provider)
+
+
+def destroy(fleet: Fleet, one: Found) -> dict[str, Any]:
+    """Mark, stop, park, forget. Killed in between, the agent is still listed, and `destroy` again goes on."""
+    host, agent = one.host, one.agent
+    at = _tree(host, agent)
+    kept = agent.trash.get("kept") if agent.phase == "destroying" else _worth(host, agent, at)
+    marked = agent._replace(phase="destroying", trash={"destroyed": time.time(), "kept": kept}, creator=store.me())
+    store.write(host, marked)
+    fleet.step("destroy", "mark", agent.name)
+    tmux.stop(host, agent.id)
+    fleet.step("destroy", "stop", agent.name)
+    home = _home(host, agent)
+    if agent.mode == "worktree" and at.gitdir:
+        git.park(host, at, f"{home}/trash/{agent.id}", agent.id)
+    elif agent.mode != "in-place":
+        checked(host, "trash", "work", agent.id, at.workdir, what=f"cannot put {agent.name} away")
+    fleet.step("destroy", "park", agent.name)
+    checked(host, "trash", "forget", agent.id, agent.name, what=f"cannot put {agent.name} away")
+    fleet.step("destroy", "forget", agent.name)
+    return {"kept": kept or [], "days": days(fleet), "id": agent.id}
+
+
+def listing(fleet: Fleet) -> list[Gone]:
+    """Everything in the trash, here and on every host that answers; newest first."""
+    hosts = [fleet.host(Address.parse(f"@{row.name}")) if row.name else fleet.local for row in fleet.survey().hosts if row.reachable]
+    found: list[Gone] = []
+    for outcome in fanout.each(_read, hosts):
+        if outcome.error is None:
+            found += outcome.get()
+    return sorted(found, key=lambda gone: -gone.destroyed)
+
+
+def find(fleet: Fleet, address: Address) -> Gone | None:
+    """The one destroyed last under that name, or the one with that id."""
+    gone = [item for item in _read(fleet.host(address)) if address.name in (item.agent.name, item.agent.id)]
+    return max(gone, key=lambda item: item.destroyed, default=None)
+
+
+def restore(fleet: Fleet, name: str, new: str) -> Found:
+    """Bring one back: work dir, branch and index first, the record last."""
+    from .model import check_name
+
+    address = Address.parse(name)
+    gone = find(fleet, address)
+    if gone is None:
+        raise NotFound(f"there is no {name} in the trash", "muster restore --list shows what is")
+    host, agent = gone.host, gone.agent._replace(name=check_name(new) if new else gone.agent.name)
+    if any(seen.agent.name == agent.name for seen in store.survey(host).agents):
+        raise Refused(f"there is an agent {agent.name} now", f"muster restore {name} --as ANOTHER-NAME")
+    home = _home(host, agent)
+    folder = f"{home}/trash/{agent.id}"
+    if agent.mode == "worktree" and agent.gitdir:
+        at = git.unpark(host, tree(agent), folder, agent.id)
+        agent = agent._replace(gitdir=at.gitdir)
+    done = script(host, "trash", "back", agent.id, agent.name, agent.workdir if agent.mode in ("mirror", "copy") else "")
+    if done.returncode == 17:
+        raise Refused(f"cannot bring {name} back: {done.stderr.decode().strip()}", f"muster restore {name} --as ANOTHER-NAME")
+    if done.returncode:
+        raise CommandFailed(f"cannot bring {name} back", done.returncode, done.stderr)
+    store.write(host, agent._replace(phase="", trash={}, creator={}))
+    return fleet.get(str(Address(agent.name, address.host, address.provider)))
+
+
+def gc(fleet: Fleet, *, yes: bool, older: float | None) -> list[dict[str, Any]]:
+    """What is left over and what it is; with `yes`, it is removed where nothing unique can be lost."""
+    limit = days(fleet) * 86400.0 if older is None else older
+    rows: list[dict[str, Any]] = []
+    listing_now = fleet.survey()
+    for row in listing_now.hosts:
+        if not row.reachable:
+            continue
+        host = fleet.host(Address.parse(f"@{row.name}")) if row.name else fleet.local
+        mine = [status for status in listing_now.statuses if status.host == host.name]
+        rows += _half_made(fleet, host, mine, yes)
+        rows += _left_over(host, limit, yes)
+    rows += _branches(fleet, listing_now.statuses, yes)
+    return rows
+
+
+def days(fleet: Fleet) -> int:
+    value = fleet.config.section("trash").get("days", DAYS)
+    return value if isinstance(value, int) else DAYS
+
+
+def _half_made(fleet: Fleet, host: Host, statuses: list[Status], yes: bool) -> list[dict[str, Any]]:
+    """Agents whose `create` or `destroy` was interrupted: both end in the trash."""
+    rows = []
+    for status in statuses:
+        if status.state != "lost" or status.agent.phase not in ("creating", "destroying"):
+            continue
+        if yes:
+            from .fleet import Found
+
+            destroy(fleet, Found(host, status))
+        rows.append(_row("half-made agent", host, status.agent.name, status.reason, 0, "to the trash"))
+    return rows
+
+
+def _left_over(host: Host, limit: float, yes: bool) -> list[dict[str, Any]]:
+    gone = {item.agent.id: item for item in _read(host)}
+    rows = []
+    for line in checked(host, "trash", "left").decode("utf-8", "replace").splitlines():
+        kind, name, kilobytes = line.split("\t")
+        size = int(kilobytes or 0) * 1024
+        if kind != "trash":
+            action = "to the trash" if kind == "work" else "removed"
+            verdict = {"work": "unique", "folder": "empty", "name": "empty", "session": "without a record"}[kind]
+            if yes:
+                checked(host, "trash", "clean", kind, name)
+            rows.append(_row({"work": "work dir"}.get(kind, kind), host, name, verdict, size, action))
+            continue
+        item = gone.get(name)
+        since = item.destroyed if item else 0.0
+        expired = item is not None and time.time() - since > limit
+        if item is None:
+            rows.append(_row("trash", host, name, "unique", size, "kept: it has no record"))
+        elif not expired:
+            until = time.strftime("%Y-%m-%d", time.localtime(since + limit))
+            rows.append(_row("trash", host, name, _verdict(item), size, f"kept until {until}"))
+        else:
+            if yes:
+                drop(item)
+            rows.append(_row("trash", host, name, _verdict(item), size, "removed"))
+    return rows
+
+
+def drop(gone: Gone) -> None:
+    """For good."""
+    if gone.agent.mode == "worktree" and gone.agent.common:
+        try:
+            git.drop(gone.host, gone.agent.common, gone.agent.id)
+        except MusterError:
+            pass  # the repository itself is gone, and with it what was kept in it
+    checked(gone.host, "trash", "drop", gone.agent.id)
+
+
+def _branches(fleet: Fleet, statuses: list[Status], yes: bool) -> list[dict[str, Any]]:
+    """`muster/*` branches of the repository we are in that no agent has any more."""
+    repo = git.find(fleet.local, fleet.cwd)
+    if repo is None:
+        return []
+    used = {status.agent.branch for status in statuses}
+    asked = ["git", f"--git-dir={repo.common}", "for-each-ref", "--format=%(refname:short)", "refs/heads/muster/"]
+    rows = []
+    for branch in fleet.local.run(asked).stdout.decode("utf-8", "surrogateescape").splitlines():
+        if branch in used:
+            continue
+        alone = git.unique(fleet.local, repo.common, f"refs/heads/{branch}", branch)
+        if alone:
+            rows.append(_row("branch", fleet.local, branch, f"unique ({alone} commits)", 0, "kept"))
+            continue
+        if yes:
+            fleet.local.run(["git", f"--git-dir={repo.common}", "branch", "-D", "--", branch])
+        rows.append(_row("branch", fleet.local, branch, "merged", 0, "removed"))
+    return rows
+
+
+def _verdict(gone: Gone) -> str:
+    if not gone.kept:
+        return "merged" if gone.agent.common else "kept in trash"
+    if gone.agent.mode == "worktree" and gone.agent.common and not any("file" in item for item in gone.kept):
+        try:
+            if git.unique(gone.host, gone.agent.common, f"refs/muster/trash/{gone.agent.id}") <= 1:
+                return "merged"
+        except MusterError:
+            return "kept in trash"
+    return "unique, kept in trash"
+
+
+def _row(what: str, host: Host, name: str, verdict: str, size: int, action: str) -> dict[str, Any]:
+    return {"what": what, "host": host.name or None, "name": name, "verdict": verdict, "bytes": size, "action": action}
+
+
+def _read(host: Host) -> list[Gone]:
+    done = script(host, "trash", "list", timeout=store.ANSWER_SECONDS)
+    if done.returncode == NotFound.exit_code:
+        return []
+    if done.returncode:
+        raise CommandFailed("trash", done.returncode, done.stderr)
+    found = []
+    for line in done.stdout.decode("utf-8", "replace").splitlines():
+        try:
+            found.append(Gone(host, Agent.from_json(json.loads(line.partition("\t")[2]))))
+        except ValueError:
+            continue
+    return found
+
+
+def _worth(host: Host, agent: Agent, at: git.Tree) -> list[str]:
+    """What the agent has that its base has not, in words."""
+    if not agent.base or not at.workdir or agent.mode == "in-place":
+        return []
+    try:
+        info = git.info(host, {0: at})[0]
+    except MusterError:
+        return ["a work dir that git cannot read"]
+    kept = []
+    if info.ahead:
+        kept.append(f"{info.ahead} commit{'' if info.ahead == 1 else 's'}")
+    if info.dirty:
+        kept.append(f"{info.dirty} uncommitted file{'' if info.dirty == 1 else 's'}")
+    return kept
+
+
+def _tree(host: Host, agent: Agent) -> git.Tree:
+    """What git has to know; for an agent whose create was interrupted, as far as it got."""
+    if agent.workdir or agent.phase != "creating":
+        return tree(agent)
+    home = _home(host, agent)
+    workdir = f"{home}/work/{agent.id}"
+    found = git.find(host, workdir) if agent.mode == "worktree" else None
+    if found and os.path.basename(found.top) == agent.id:
+        return git.Tree(workdir, f"{home}/agents/{agent.id}/git", found.gitdir, found.common, agent.branch)
+    return git.Tree(workdir, "")
+
+
+def _home(host: Host, agent: Agent) -> str:
+    """muster's folder on that host."""
+    if agent.folder:
+        return agent.folder.rpartition("/agents/")[0]
+    return checked(host, "home").decode().strip()

@@ -1,0 +1,229 @@
+"""What agents made, and how it travels: counts, diff, pull, push, snapshots."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from . import git
+from .errors import MusterError, NotFound, Refused, UsageError
+from .host import CommandFailed, shell_file
+from .model import Agent, Status
+from .workdirs import tree
+
+if TYPE_CHECKING:
+    from .fleet import Fleet, Found
+
+FILES_CAP = 1024 * 1024 * 1024
+
+
+def counts(fleet: Fleet, statuses: Iterable[Status]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Commits ahead and changed files of many agents, in one round trip a host."""
+    by_host: dict[str, list[Status]] = {}
+    for status in statuses:
+        if status.agent.base and status.agent.workdir:
+            by_host.setdefault(status.host, []).append(status)
+    found = {}
+    for group in by_host.values():
+        host = fleet.host(group[0].address)
+        for key, info in git.info(host, {status.agent.id: tree(status.agent) for status in group}).items():
+            if info.ahead is not None and info.dirty is not None:
+                found[group[0].host, key] = (info.ahead, info.dirty)
+    return found
+
+
+def diff(one: Found, *, stat: bool, name_only: bool, committed: bool) -> bytes:
+    _comparable(one.agent)
+    return git.diff(one.host, tree(one.agent), stat=stat, name_only=name_only, committed_only=committed)
+
+
+def pull(fleet: Fleet, one: Found, *, how: str, uncommitted: bool, force: bool, to: str) -> dict[str, Any]:
+    """Bring commits home; merge them only when `how` says so. Returns what to tell."""
+    agent = one.agent
+    if agent.mode == "in-place":
+        return {"told": "nothing to do, it works in your own folder", "branch": None, "commits": 0}
+    if not agent.common:
+        return _pull_folder(fleet, one, how, to)
+    home = _home(fleet, agent, to)
+    at = tree(agent)
+    ahead = git.info(one.host, {0: at})[0].ahead or 0
+    same = os.path.realpath(home.common) == os.path.realpath(agent.common) and not one.host.name
+    ref = "" if same else f"refs/heads/{agent.branch}"
+    fetched = git.fetch(one.host, at, fleet.local, home.common, ref, force=force)
+    branch, tip = agent.branch, fetched.tip
+    if uncommitted:
+        branch = f"{agent.branch}-wip"
+        tip = git.fetch(
+            one.host, at, fleet.local, home.common, f"refs/heads/{branch}", uncommitted=True, force=True
+        ).tip
+    told = f"{branch} is at {tip[:10]}, {ahead} commit{'' if ahead == 1 else 's'} ahead of where it began"
+    result: dict[str, Any] = {"branch": branch, "tip": tip, "commits": ahead, "repo": home.top or home.common, "head": None}
+    if how:
+        if not home.top:
+            raise UsageError(f"{home.common} is bare, nothing is checked out", f"leave --{how} out")
+        message = f"Merge the work of {agent.name}" if how == "merge" else f"{agent.name}: all changes"
+        result["head"] = git.integrate(fleet.local, home.top, tip, how, message)
+        done = {"merge": "merged", "rebase": "put on top", "squash": "staged as one change"}[how]
+        told = f"{branch} {done} in {home.top}"
+    elif not uncommitted:
+        dirty = git.info(one.host, {0: at})[0].dirty
+        told += f" ({dirty} files are not committed; --uncommitted brings them too)" if dirty else ""
+    return {"told": told, **result}
+
+
+def pull_files(fleet: Fleet, one: Found, patterns: list[str], to: str) -> list[str]:
+    """Bring plain files of the work dir; links, devices and paths that lead outside are not followed."""
+    import tarfile
+
+    for pattern in patterns:
+        if pattern.startswith("/") or ".." in pattern.split("/"):
+            raise UsageError(f"--files {pattern}: patterns are inside the work dir")
+    target = os.path.join(fleet.cwd, to or one.agent.name)
+    argv = ["sh", "-c", shell_file("files"), "muster-files", one.host.home, one.agent.workdir, *patterns]
+    sending = one.host.stream(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert sending.stdout
+    written, size = [], 0
+    try:
+        with tarfile.open(fileobj=sending.stdout, mode="r|") as members:
+            for member in members:
+                parts = member.name.removeprefix("./").split("/")
+                content = members.extractfile(member) if member.isfile() else None
+                if content is None or ".." in parts or member.name.startswith("/"):
+                    continue
+                size += member.size
+                if size > FILES_CAP:
+                    raise Refused("the files are larger than 1 GB", "name fewer of them")
+                _write(os.path.join(target, *parts), content, target)
+                written.append("/".join(parts))
+    except tarfile.ReadError:
+        if written:
+            raise MusterError("the transfer was cut off", "pull again") from None
+    finally:
+        sending.stdout.close()
+        code = sending.wait()
+    if not written:
+        raise NotFound(f"{one.status.address} has no file that matches {' '.join(patterns)}", f"muster exec {one.status.address} -- ls")
+    if code:
+        raise MusterError("the transfer was cut off", "pull again")
+    return sorted(written)
+
+
+def push(fleet: Fleet, one: Found, ref: str, *, merge: bool) -> dict[str, Any]:
+    """Bring a commit of the user's repository to the agent's branch and files."""
+    from . import store
+
+    agent = one.agent
+    if agent.mode == "in-place":
+        return {"told": "nothing to do, it works in your own folder", "head": None}
+    home = _home(fleet, agent, "")
+    commit = _commit(fleet, home, ref)
+    head = git.push(fleet.local, home.common, commit, one.host, tree(agent), merge=merge)
+    store.write(one.host, agent._replace(base=commit))
+    return {"told": f"{agent.branch} is at {head[:10]} now", "head": head, "pushed": commit}
+
+
+def snapshots(one: Found) -> list[dict[str, Any]]:
+    return [
+        {"snapshot": item.id, "t": item.time, "head": item.state, "comment": item.comment}
+        for item in git.snapshot_list(one.host, tree(one.agent))
+    ]
+
+
+def snapshot(one: Found, action: str, name: str) -> tuple[str, str]:
+    """Create, restore or delete one; returns its name and what to tell."""
+    _comparable(one.agent)
+    at = tree(one.agent)
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    if name and (not all(char.isalnum() or char in "-_." for char in name) or name.startswith((".", "-"))):
+        raise UsageError(f"{name!r} is not a name for a snapshot", "use letters, digits, - and _")
+    if action == "create":
+        name = name or stamp
+        if name in [item.id for item in git.snapshot_list(one.host, at)]:
+            raise Refused(f"there is a snapshot {name} already", "use another name, or delete it first")
+        git.snapshot_create(one.host, at, name)
+        return name, f"kept {one.agent.name} as snapshot {name}"
+    if name not in [item.id for item in git.snapshot_list(one.host, at)]:
+        raise NotFound(f"{one.agent.name} has no snapshot {name!r}", f"muster snapshot list {one.agent.name}")
+    if action == "delete":
+        git.snapshot_delete(one.host, at, name)
+        return name, f"deleted snapshot {name}"
+    before = f"before-{stamp}"
+    git.snapshot_restore(one.host, at, name, before)
+    return name, f"{one.agent.name} is as in snapshot {name}; what was there is snapshot {before}"
+
+
+def steps(fleet: Fleet, one: Found) -> list[tuple[float, dict[str, Any]]]:
+    """The commits of an agent, and what it left uncommitted, as playbook steps with their times."""
+    if not one.agent.common:
+        changed = git.diff(one.host, tree(one.agent), binary=True) if one.agent.base else b""
+        return [(time.time(), {"patch": changed.decode("utf-8", "surrogateescape")})] if changed else []
+    at = tree(one.agent)
+    state = git.harvest(one.host, at)
+
+    def ask(*argv: str) -> str:
+        quiet = ("env", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "git", f"--git-dir={at.shadow}")
+        done = one.host.run([*quiet, *argv])
+        if done.returncode:
+            raise CommandFailed("cannot read its commits", done.returncode, done.stderr)
+        return done.stdout.decode("utf-8", "surrogateescape")
+
+    plain = ("--binary", "--no-ext-diff", "--no-textconv", "--no-renames")
+    found: list[tuple[float, dict[str, Any]]] = []
+    for line in ask("log", "--reverse", "--first-parent", "--format=%H %ct", f"{one.agent.base}..{state.head}").splitlines():
+        commit, _, t = line.partition(" ")
+        found.append((float(t), {"patch": ask("diff", *plain, f"{commit}^", commit)}))
+        found.append((float(t), {"commit": ask("log", "-1", "--format=%B", commit).strip() or "no message"}))
+    rest = ask("diff", *plain, state.head, state.state)
+    if rest:
+        found.append((time.time(), {"patch": rest}))
+    return [(t, step) for t, step in found if step.get("patch", "x")]
+
+
+def _pull_folder(fleet: Fleet, one: Found, how: str, to: str) -> dict[str, Any]:
+    """A copy has no branch: its changes are a patch for the folder it came from."""
+    changed = git.diff(one.host, tree(one.agent), name_only=True).decode("utf-8", "replace").splitlines()
+    folder = to or one.agent.repo
+    if not how or not changed:
+        note = f"; muster pull {one.status.address} --merge writes them to {folder}" if changed else ""
+        return {"told": f"{len(changed)} files changed{note}", "branch": None, "changed": changed, "commits": 0}
+    git.patch(fleet.local, folder, git.diff(one.host, tree(one.agent), binary=True))
+    return {"told": f"{len(changed)} files written to {folder}", "branch": None, "changed": changed, "commits": 0}
+
+
+def _home(fleet: Fleet, agent: Agent, to: str) -> git.Repo:
+    """The repository that an agent's commits go to."""
+    path = os.path.join(fleet.cwd, to) if to else agent.repo or fleet.cwd
+    repo = git.find(fleet.local, path) if os.path.isdir(path) else None
+    if repo is None:
+        raise NotFound(f"there is no repository at {path}", f"muster pull {agent.name} --to REPOSITORY")
+    return repo
+
+
+def _commit(fleet: Fleet, repo: git.Repo, ref: str) -> str:
+    argv = ["git", "-C", repo.top or repo.common, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"]
+    done = fleet.local.run(argv)
+    if done.returncode:
+        raise NotFound(f"there is no branch or commit {ref!r} in {repo.top or repo.common}", "git branch --list")
+    return done.stdout.decode().strip()
+
+
+def _comparable(agent: Agent) -> None:
+    if not agent.base:
+        raise MusterError(f"{agent.name} works in a folder without git, nothing can be compared", "use git there, or --mode copy")
+
+
+def _write(path: str, content: Any, within: str) -> None:
+    import shutil
+
+    folder = os.path.dirname(path)
+    os.makedirs(folder, exist_ok=True)
+    real, root = os.path.realpath(folder), os.path.realpath(within)
+    if real != root and not real.startswith(root + os.sep):
+        raise Refused(f"{folder} leads out of {within}", "choose another folder with --to")
+    temporary = f"{path}.{os.getpid()}.part"
+    with open(temporary, "wb") as file:
+        shutil.copyfileobj(content, file)
+    os.replace(temporary, path)

@@ -1,0 +1,260 @@
+"""Work dirs: where an agent's files come from, and how they get to where it runs.
+
+| mode | what it is |
+|---|---|
+| worktree | a `git worktree` of your repository on a new branch; objects are shared |
+| mirror | its own clone, fed by packs; commits come back only by `pull` |
+| copy | a copy of the folder, with a private baseline outside of it |
+| in-place | the folder itself |
+
+Your uncommitted work comes along, and your own tree and index stay as they are.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import subprocess
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import git
+from .errors import MusterError, NotFound, Refused, UsageError
+from .host import CommandFailed, Host, checked, script
+from .model import MODES, Agent
+
+if TYPE_CHECKING:
+    from .fleet import Fleet, Found, Spec
+
+
+class Plan(NamedTuple):
+    """Where the work comes from, decided before anything is made."""
+
+    mode: str
+    host: Host
+    """Where the source is."""
+    folder: str = ""
+    repo: git.Repo | None = None
+    base: str = ""
+    state: str = ""
+    branch: str = ""
+    url: str = ""
+    home: str = ""
+    """The repository or folder that `pull` goes to; on this machine."""
+    prefix: str = ""
+    nested: tuple[str, ...] = ()
+
+
+def tree(agent: Agent) -> git.Tree:
+    """What git has to know of an agent."""
+    return git.Tree(agent.workdir, f"{agent.folder}/git", agent.gitdir, agent.common, agent.branch)
+
+
+def plan(fleet: Fleet, host: Host, spec: Spec) -> Plan:
+    """What to make, or the reason why it cannot be made; nothing is written but objects in the source's store."""
+    if spec.mode and spec.mode not in MODES:
+        raise UsageError(f"there is no mode {spec.mode!r}", f"known: {', '.join(MODES)}")
+    if spec.mode == "worktree" and host.name:
+        raise UsageError("a worktree shares the repository on this machine", "use --mode mirror on a host")
+    source = spec.source
+    if source and not os.path.isdir(os.path.join(fleet.cwd, source)):
+        if "://" in source or (":" in source and not source.startswith("-")):
+            return _from_url(host, spec)
+        return _from_agent(fleet, host, spec, _source_agent(fleet, source))
+    folder = os.path.realpath(os.path.join(fleet.cwd, source or "."))
+    repo = git.find(fleet.local, folder)
+    mode = spec.mode or ("copy" if repo is None else "mirror" if host.name else "worktree")
+    if mode == "in-place":
+        if host.name:
+            raise UsageError("in-place is for folders of this machine", "use --mode mirror or copy on a host")
+        return Plan(mode, fleet.local, folder, repo, repo.head if repo else "", home=folder)
+    if mode == "copy":
+        _not_inside(fleet.home, folder)
+        return Plan(mode, fleet.local, folder, None, home=folder)
+    if repo is None:
+        raise UsageError(f"{folder} is not in a git repository", f"--mode copy works without one; {mode} does not")
+    if not repo.head:
+        raise Refused(
+            f"{repo.top or repo.common} has no commit yet, so there is nothing to branch from",
+            "commit first (git commit --allow-empty -m start), or use --mode copy",
+        )
+    base, branch = _branch(fleet, repo, spec)
+    state = base
+    nested: tuple[str, ...] = ()
+    if not spec.clean and base == repo.head and repo.top:
+        captured = git.capture(fleet.local, repo.top)
+        state, nested = captured.state, captured.nested
+    return Plan(
+        mode, fleet.local, folder, repo, base, state, branch, home=repo.top or repo.common, prefix=repo.prefix, nested=nested
+    )
+
+
+def lay(fleet: Fleet, host: Host, agent: Agent, plan: Plan) -> Agent:
+    """Make the work dir. Fails whole: what a failed git left behind is gone."""
+    workdir = agent.folder.rpartition("/agents/")[0] + f"/work/{agent.id}"
+    shadow = f"{agent.folder}/git"
+    if plan.mode == "in-place":
+        place = git.seed_in_place(host, plan.repo, shadow) if plan.repo and plan.repo.head else None
+        return agent._replace(
+            workdir=plan.folder,
+            cwd=plan.folder,
+            gitdir=place.gitdir if place else "",
+            common=place.common if place else "",
+            branch=place.branch if place else "",
+        )
+    if plan.url:
+        made = _clone(host, plan, workdir, shadow, agent)
+    elif plan.mode == "copy":
+        _copy(plan.host, plan.folder, host, workdir)
+        made = git.seed_copy(host, workdir, shadow)
+    else:
+        assert plan.repo
+        if plan.mode == "worktree":
+            made = git.seed_worktree(host, plan.repo, workdir, shadow, agent.branch, plan.base, plan.state)
+        else:
+            key = _key(plan)
+            made = git.seed_mirror(plan.host, plan.repo, host, key, workdir, shadow, agent.branch, plan.base, plan.state)
+    base = agent.base or git.info(host, {0: made})[0].head
+    cwd = os.path.join(workdir, plan.prefix).rstrip("/")
+    return agent._replace(workdir=workdir, cwd=cwd, gitdir=made.gitdir, common=made.common, base=base)
+
+
+def furnish(fleet: Fleet, host: Host, agent: Agent, plan: Plan) -> None:
+    """`[workdir]`: copy files that git does not have, link what is shared, run the set-up command once."""
+    wanted = fleet.config.section("workdir")
+    if not wanted or plan.mode == "in-place":
+        return
+    source = plan.repo.top if plan.repo and plan.repo.top else plan.folder
+    copies = _matches(source, wanted.get("copy", []))
+    if copies:
+        argv = ["tar", "-cf", "-", "-C", source, "--", *copies]
+        _pipe(plan.host, argv, host, agent.workdir)
+    for path in _matches(source, wanted.get("link", [])):
+        if host.name:
+            raise Refused(f"[workdir] link = {path!r} cannot reach another host", "use copy, or leave it out")
+        target = os.path.join(agent.workdir, path)
+        if not os.path.lexists(target):
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            os.symlink(os.path.join(source, path), target)
+    if wanted.get("setup"):
+        done = host.run(["sh", "-c", 'cd "$1" && exec sh -c "$2"', "setup", agent.cwd, str(wanted["setup"])])
+        if done.returncode:
+            raise CommandFailed("[workdir] setup", done.returncode, done.stderr, "mend the command, then create again")
+
+
+def take_back(fleet: Fleet, host: Host, agent: Agent) -> None:
+    """Remove the work dir of an agent that never started: all in it was a copy."""
+    if not agent.workdir or agent.mode == "in-place":
+        return
+    home = agent.folder.rpartition("/agents/")[0]
+    if agent.mode == "worktree":
+        git.park(host, tree(agent), f"{home}/trash/{agent.id}", agent.id)
+        git.drop(host, agent.common, agent.id)
+    else:
+        script(host, "trash", "work", agent.id, agent.workdir)
+    script(host, "trash", "drop", agent.id)
+
+
+def _branch(fleet: Fleet, repo: git.Repo, spec: Spec) -> tuple[str, str]:
+    """The commit to start from and the branch to work on, from `[BASE][:NEW]`."""
+    base, _, new = spec.branch.partition(":")
+    if base:
+        argv = ["git", "-C", repo.top or repo.common, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}"]
+        done = fleet.local.run(argv)
+        if done.returncode:
+            raise NotFound(f"there is no branch or commit {base!r}", "git branch --list")
+        base = done.stdout.decode().strip()
+    if new:
+        named = fleet.local.run(["git", "check-ref-format", "--branch", new])
+        if named.returncode:
+            raise UsageError(f"{new!r} is not the name of a branch")
+    return base or repo.head, new or "muster/{name}"
+
+
+def _source_agent(fleet: Fleet, source: str) -> Found:
+    try:
+        return fleet.get(source)
+    except (NotFound, UsageError) as error:
+        raise NotFound(f"--from {source}: there is no such folder and no such agent", "muster list") from error
+
+
+def _from_agent(fleet: Fleet, host: Host, spec: Spec, one: Found) -> Plan:
+    """From what another agent has right now, committed or not."""
+    agent = one.agent
+    if not agent.common:
+        if spec.mode not in ("", "copy"):
+            raise UsageError(f"{agent.name} is a copy without git", "leave --mode out")
+        return Plan("copy", one.host, agent.workdir, None, home=agent.repo)
+    at = tree(agent)
+    captured = git.harvest(one.host, at)
+    here = git.find(fleet.local, agent.repo) if agent.repo and os.path.isdir(agent.repo) else None
+    prefix = os.path.relpath(agent.cwd, agent.workdir)
+    prefix = "" if prefix == "." else prefix
+    mode = spec.mode or ("mirror" if host.name or not here or agent.mode == "mirror" else "worktree")
+    branch = spec.branch.partition(":")[2] or "muster/{name}"
+    if mode == "worktree":
+        if here is None:
+            raise UsageError(f"{agent.name} did not come from a repository on this machine", "use --mode mirror")
+        git.bring(one.host, at.shadow, fleet.local, here.common, captured.state)
+        git.bring(one.host, at.shadow, fleet.local, here.common, captured.head)
+        return Plan(mode, fleet.local, agent.workdir, here, captured.head, captured.state, branch, home=agent.repo, prefix=prefix)
+    found = git.find(one.host, at.workdir)
+    if found is None:
+        raise MusterError(f"the work dir of {agent.name} has no repository any more", f"muster diff {agent.name}")
+    source = found._replace(common=at.shadow)
+    return Plan(mode, one.host, agent.workdir, source, captured.head, captured.state, branch, home=agent.repo, prefix=prefix)
+
+
+def _from_url(host: Host, spec: Spec) -> Plan:
+    if spec.mode not in ("", "mirror"):
+        raise UsageError("a URL is cloned, which is --mode mirror", "leave --mode out")
+    base, _, new = spec.branch.partition(":")
+    return Plan("mirror", host, branch=new or "muster/{name}", url=spec.source, state=base)
+
+
+def _clone(host: Host, plan: Plan, workdir: str, shadow: str, agent: Agent) -> git.Tree:
+    done = script(host, "clone", plan.url, workdir, agent.branch, plan.state)
+    if done.returncode:
+        raise CommandFailed(f"cannot clone {plan.url}", done.returncode, done.stderr, "try: git ls-remote URL")
+    repo = git.find(host, workdir)
+    assert repo
+    return git.seed_in_place(host, repo, shadow)
+
+
+def _copy(source: Host, folder: str, host: Host, workdir: str) -> None:
+    checked(host, "unpack", workdir, "--make", what="cannot make the work dir")
+    _pipe(source, ["tar", "-cf", "-", "-C", folder, "."], host, workdir)
+
+
+def _pipe(source: Host, argv: list[str], host: Host, workdir: str) -> None:
+    """The tar that `argv` makes on one host, unpacked on another."""
+    packing = source.stream(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert packing.stdout
+    try:
+        checked(host, "unpack", workdir, input=packing.stdout, what=f"cannot copy to {workdir}")
+    finally:
+        packing.stdout.close()
+        code = packing.wait()
+    if code not in (0, 1):
+        raise MusterError("the folder could not be read whole", "look at the message of tar above")
+
+
+def _not_inside(home: str, folder: str) -> None:
+    inner = os.path.realpath(home)
+    if inner == folder or inner.startswith(folder.rstrip("/") + "/"):
+        raise Refused(f"{folder} holds muster's own state, a copy would hold itself", "copy a smaller folder")
+
+
+def _matches(folder: str, patterns: list[str] | str) -> list[str]:
+    wanted = [patterns] if isinstance(patterns, str) else patterns
+    found = {path for pattern in wanted for path in glob.glob(pattern, root_dir=folder, include_hidden=True, recursive=True)}
+    outside = [path for path in found if os.path.isabs(path) or ".." in path.split("/")]
+    if outside:
+        raise UsageError(f"[workdir]: {outside[0]} is outside of the project")
+    return sorted(found)
+
+
+def _key(plan: Plan) -> str:
+    import hashlib
+
+    assert plan.repo
+    return hashlib.sha256(f"{plan.host.name}:{plan.home or plan.repo.common}".encode("utf-8", "surrogateescape")).hexdigest()[:20]
