@@ -6,13 +6,13 @@ HERE := $(CURDIR)
 NO_SKIP := $(shell [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo MUSTER_NO_SKIP=1)
 
 # Each script of sh/ runs with lib.sh in front (git-*.sh with git.sh too) and is checked that way, so what it leaves unused of
-# them is no finding; those in sh/agent and the recorder stand alone.
+# them is no finding; those in sh/agent stand alone.
 define CHECK_SHELL
 echo shellcheck; cd src/muster/sh; bad=0; \
-shellcheck -s sh ../../../scripts/* recorder.sh agent/*.sh || bad=1; shellcheck ../../../.ci/run || bad=1; \
+shellcheck -s sh ../../../scripts/* agent/*.sh || bad=1; shellcheck ../../../.ci/run || bad=1; \
 shellcheck -s sh -e SC2034 lib.sh || bad=1; \
 for file in *.sh; do \
-  case $$file in lib.sh|git.sh|recorder.sh) continue ;; git-*) with="lib.sh git.sh" ;; *) with=lib.sh ;; esac; \
+  case $$file in lib.sh|git.sh) continue ;; git-*) with="lib.sh git.sh" ;; *) with=lib.sh ;; esac; \
   found=$$(cat $$with $$file | shellcheck -s sh -S warning -e SC2034 -f gcc -) || \
     { bad=1; echo "$$file, lines counted with $$with in front:"; echo "$$found"; }; \
 done; exit $$bad

@@ -105,7 +105,12 @@ class World:
         return path
 
     def run(
-        self, *argv: str, cwd: Path | None = None, input: bytes | None = None, env: dict[str, str] | None = None, timeout: float = 60
+        self,
+        *argv: str,
+        cwd: Path | None = None,
+        input: bytes | None = None,
+        env: dict[str, str] | None = None,
+        timeout: float = 60,
     ) -> Result:
         """muster, as a user would call it."""
         given: dict[str, Any] = {"input": input} if input is not None else {"stdin": subprocess.DEVNULL}
@@ -136,7 +141,11 @@ class World:
 
     def git(self, *argv: str, cwd: Path | None = None) -> str:
         done = subprocess.run(
-            ["git", *argv], cwd=cwd or self.repo, env={**self.env, "GIT_CONFIG_NOSYSTEM": "1"}, capture_output=True, check=False
+            ["git", *argv],
+            cwd=cwd or self.repo,
+            env={**self.env, "GIT_CONFIG_NOSYSTEM": "1"},
+            capture_output=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode("utf-8", "surrogateescape").rstrip("\n")
@@ -267,6 +276,14 @@ def sshd(tmp_path: Path, world: World) -> Iterator[Sshd]:
     server.install(world)
     yield server
     world.run("stop", "--all", "--grace", "0")
-    subprocess.run(["tmux", "-S", str(server.home / ".local/state/muster/tmux.sock"), "kill-server"], capture_output=True, check=False)
-    subprocess.run([str(world.bin / "ssh"), "-Oexit", f"-oControlPath=/tmp/muster-{os.getuid()}/%C", "box"], capture_output=True, check=False)
+    subprocess.run(
+        ["tmux", "-S", str(server.home / ".local/state/muster/tmux.sock"), "kill-server"],
+        capture_output=True,
+        check=False,
+    )
+    subprocess.run(
+        [str(world.bin / "ssh"), "-Oexit", f"-oControlPath=/tmp/muster-{os.getuid()}/%C", "box"],
+        capture_output=True,
+        check=False,
+    )
     server.stop()

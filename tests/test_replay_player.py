@@ -425,9 +425,7 @@ def test_signals_end_it_at_once_and_give_the_terminal_back(session: Session, num
 
 
 def test_hang_ignores_everything_typed(session: Session) -> None:
-    session.play({"write": "here", "text": ""}, {"hang": True})
-    session.until((session.work / "here").exists)
-    session.until(lambda: session.state()["next"] == 1)
+    session.play({"hang": True}).seen("tool")
     session.send(b"hello\r\x03\x03")
     session._listen(0.2)
     assert session.process and session.process.poll() is None

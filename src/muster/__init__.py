@@ -15,7 +15,7 @@ _HOMES = {
     "AgentType": "plugins",
     "Provider": "plugins",
     "Fleet": "fleet",
-    "Spec": "fleet",
+    "Spec": "model",
     "Host": "host",
     "MusterError": "errors",
 }

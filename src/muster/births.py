@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from . import hosts, message, store, tmux, workdirs
 from .errors import MusterError, UsageError
-from .host import Host
-from .model import ENDED, Address, Agent, Status
+from .host import Found, Host
+from .model import ENDED, Address, Agent, Spec, Status
 from .plugins import AgentType, Launch, Prepared
 
 if TYPE_CHECKING:
-    from .fleet import Fleet, Found, Spec
+    from .fleet import Fleet
 
 #: The recording of one launch is cut at this size; the agent goes on.
 RECORDING_CAP = 64 * 1024 * 1024
@@ -84,8 +84,6 @@ def start(fleet: Fleet, one: Found) -> bool:
 
 def clone(fleet: Fleet, one: Found, address: Address, text: str, labels: dict[str, str]) -> Found:
     """Another agent with the work, the uncommitted state and the conversation of this one."""
-    from .fleet import Spec
-
     agent = one.agent
     session = store.read(one.host, agent.id, "session/*", "usage.json")
     place = address if address.place or not one.status.address.place else address._replace(host=one.status.address.host)
@@ -165,7 +163,10 @@ def _command(kind: AgentType, agent: Agent, spec: Spec, session: dict[str, bytes
 
 
 def _fill(argv: tuple[str, ...], agent: Agent, session: str) -> tuple[str, ...]:
-    return tuple(word.replace("{folder}", agent.folder).replace("{name}", agent.name).replace("{session}", session) for word in argv)
+    return tuple(
+        word.replace("{folder}", agent.folder).replace("{name}", agent.name).replace("{session}", session)
+        for word in argv
+    )
 
 
 def _first_message(fleet: Fleet, one: Found, kind: AgentType, text: str) -> None:
@@ -178,7 +179,5 @@ def _first_message(fleet: Fleet, one: Found, kind: AgentType, text: str) -> None
 
 
 def _found(host: Host, agent: Agent) -> Found:
-    from .fleet import Found
-
     now = time.time()
     return Found(host, Status(agent, host.name, host.provider, "starting", since=now, now=now))

@@ -1,4 +1,4 @@
-"""Recordings: what `sh/recorder.sh` wrote, as asciicast v2, and the last line of a screen.
+"""Recordings: what `sh/agent/recorder.sh` wrote, as asciicast v2, and the last line of a screen.
 
 Everything here is bytes and text that an agent wrote, so it may be anything: cut in the middle, forged, huge. Nothing
 raises on its content, and a recording is never held in memory as a whole. It does not know where files are.

@@ -42,10 +42,7 @@ def judge(
 
     `pane` is what tmux says of its session, or None when there is no such session.
     """
-    seen = [
-        Evidence(f"event {kind}", _time(event), _tell(event), TURN.get(kind, ""))
-        for kind, event in events.items()
-    ]
+    seen = [Evidence(f"event {kind}", _time(event), _tell(event), TURN.get(kind, "")) for kind, event in events.items()]
     if pane is None:
         seen.append(Evidence("tmux", now, "no session"))
     elif pane["dead"]:
@@ -96,6 +93,16 @@ def judge(
         f"the newest thing its client said is {kind!r}",
         until=until,
     )
+
+
+def last_word(events: dict[str, dict[str, Any]]) -> str:
+    """The newest thing a client said that a person can read; empty for a plain command."""
+    spoken = {kind: event for kind, event in events.items() if kind in ("turn-end", "ask", "permission", "tool", "error")}
+    if not spoken:
+        return ""
+    event = spoken[max(spoken, key=lambda kind: _time(spoken[kind]))]
+    words = [str(event[key]) for key in ("name", "tool", "text", "detail") if event.get(key)]
+    return ": ".join(words).strip().partition("\n")[0]
 
 
 def _ended(status: Any, code: int, why: str, since: float) -> Status:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import config, evidence, fanout, hosts, store, tmux
 from .errors import MusterError, NotFound, TimedOut, Unreachable, UsageError
-from .host import Host, shell_file
-from .model import ENDED, Address, Agent, Status
+from .host import Found, Host, shell_file
+from .model import ENDED, Address, Agent, Spec, Status
 from .plugins import CLIENTS, AgentType, agent_type
 from .providers import local
 
@@ -38,24 +38,6 @@ class Event(NamedTuple):
     agent: str
 
 
-class Spec(NamedTuple):
-    """What `create` is asked for."""
-
-    address: Address
-    type: str = ""
-    args: tuple[str, ...] = ()
-    message: str = ""
-    source: str = ""
-    branch: str = ""
-    mode: str = ""
-    clean: bool = False
-    labels: dict[str, str] = {}
-    env: dict[str, str] = {}
-    timeout: float = 0.0
-    memory: int = 0
-    permissions: str = "ask"
-
-
 class HostRow(NamedTuple):
     name: str
     provider: str
@@ -71,17 +53,6 @@ class Listing(NamedTuple):
     @property
     def unreachable(self) -> list[HostRow]:
         return [row for row in self.hosts if not row.reachable]
-
-
-class Found(NamedTuple):
-    """A selected agent and the host it lives on."""
-
-    host: Host
-    status: Status
-
-    @property
-    def agent(self) -> Agent:
-        return self.status.agent
 
 
 class Fleet:
@@ -441,7 +412,7 @@ class Fleet:
                 speaks=self._speaks(seen.agent.type),
                 creator_alive=seen.creator_alive,
             )
-            said = str(seen.events.get("turn-end", {}).get("text", "")) if status.state == "ready" else ""
+            said = evidence.last_word(seen.events)
             statuses.append(
                 status._replace(
                     host=host.name,

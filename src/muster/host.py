@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
-from typing import IO, Protocol
+from typing import IO, NamedTuple, Protocol
 
 from .errors import MusterError, TimedOut
+from .model import Agent, Status
 
 SH = os.path.join(os.path.dirname(__file__), "sh")
 
@@ -41,6 +42,17 @@ class Host(Protocol):
     ) -> subprocess.Popen[bytes]:
         """Start `argv` there; its streams are the caller's own unless given."""
         ...
+
+
+class Found(NamedTuple):
+    """A selected agent and the host it lives on."""
+
+    host: Host
+    status: Status
+
+    @property
+    def agent(self) -> Agent:
+        return self.status.agent
 
 
 class CommandFailed(MusterError):

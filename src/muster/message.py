@@ -89,7 +89,8 @@ def _await_receipt(host: Host, status: Status, before: dict[str, Any], text: str
                 return word
         if time.monotonic() - began > RECEIPT_SECONDS:
             raise TimedOut(
-                f"the text was typed, but {name} gave no sign that it took it", f"muster capture {name} shows its screen"
+                f"the text was typed, but {name} gave no sign that it took it",
+                f"muster capture {name} shows its screen",
             )
         if time.monotonic() - enter > ENTER_AGAIN_SECONDS:
             tmux.keys(host, status.agent.id, "Enter")

@@ -131,6 +131,24 @@ class Agent(NamedTuple):
 _DEFAULTS: dict[str, Any] = {"id": "", "name": "", "type": "", **Agent._field_defaults}
 
 
+class Spec(NamedTuple):
+    """What `create` is asked for."""
+
+    address: Address
+    type: str = ""
+    args: tuple[str, ...] = ()
+    message: str = ""
+    source: str = ""
+    branch: str = ""
+    mode: str = ""
+    clean: bool = False
+    labels: dict[str, str] = {}
+    env: dict[str, str] = {}
+    timeout: float = 0.0
+    memory: int = 0
+    permissions: str = "ask"
+
+
 class Evidence(NamedTuple):
     """One thing that is known of an agent: where it was seen, when, and what follows."""
 

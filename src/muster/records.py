@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import cast, store, tmux
 from .errors import MusterError, NotFound
-from .host import Host
+from .host import Found, Host
 from .model import Address, Agent
 
 if TYPE_CHECKING:
-    from .fleet import Fleet, Found
+    from .fleet import Fleet
 
 FOLLOW_SECONDS = 0.2
 
@@ -115,7 +115,9 @@ def playbook(fleet: Fleet, one: Found) -> list[dict[str, Any]]:
             if entry.get("role") == "assistant" and entry.get("text"):
                 step: dict[str, Any] = {"say": entry["text"]}
                 usage = entry.get("usage") or {}
-                step |= {key: usage[key] for key in ("input_tokens", "output_tokens") if isinstance(usage.get(key), int)}
+                step |= {
+                    key: usage[key] for key in ("input_tokens", "output_tokens") if isinstance(usage.get(key), int)
+                }
                 timed.append((float(entry.get("t", 0)), step))
     else:
         text, _ = screen(fleet, str(one.status.address), ansi=False, scrollback=True)

@@ -84,7 +84,9 @@ def survey(host: Host, timeout: float | None = ANSWER_SECONDS) -> Survey:
         except (ValueError, KeyError):
             unreadable.append(agent_id)
             continue
-        events = {file[3:]: event for file, text in found.items() if file.startswith("ev/") and (event := _object(text))}
+        events = {
+            file[3:]: event for file, text in found.items() if file.startswith("ev/") and (event := _object(text))
+        }
         agents.append(
             Seen(
                 agent,

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import fanout, git, store, tmux
 from .errors import MusterError, NotFound, Refused
-from .host import CommandFailed, Host, checked, script
+from .host import CommandFailed, Found, Host, checked, script
 from .model import Address, Agent, Status
 from .workdirs import tree
 
 if TYPE_CHECKING:
-    from .fleet import Fleet, Found
+    from .fleet import Fleet
 
 DAYS = 30
 
@@ -37,7 +37,9 @@ class Gone(NamedTuple):
 
     @property
     def address(self) -> Address:
-        return Address(self.agent.name, self.host.name, "" if self.host.provider in ("local", "ssh") else self.host.provider)
+        return Address(
+            self.agent.name, self.host.name, "" if self.host.provider in ("local", "ssh") else self.host.provider
+        )
 
 
 def destroy(fleet: Fleet, one: Found) -> dict[str, Any]:
@@ -63,7 +65,11 @@ def destroy(fleet: Fleet, one: Found) -> dict[str, Any]:
 
 def listing(fleet: Fleet) -> list[Gone]:
     """Everything in the trash, here and on every host that answers; newest first."""
-    hosts = [fleet.host(Address.parse(f"@{row.name}")) if row.name else fleet.local for row in fleet.survey().hosts if row.reachable]
+    hosts = [
+        fleet.host(Address.parse(f"@{row.name}")) if row.name else fleet.local
+        for row in fleet.survey().hosts
+        if row.reachable
+    ]
     found: list[Gone] = []
     for outcome in fanout.each(_read, hosts):
         if outcome.error is None:
@@ -93,9 +99,13 @@ def restore(fleet: Fleet, name: str, new: str) -> Found:
     if agent.mode == "worktree" and agent.gitdir:
         at = git.unpark(host, tree(agent), folder, agent.id)
         agent = agent._replace(gitdir=at.gitdir)
-    done = script(host, "trash", "back", agent.id, agent.name, agent.workdir if agent.mode in ("mirror", "copy") else "")
+    done = script(
+        host, "trash", "back", agent.id, agent.name, agent.workdir if agent.mode in ("mirror", "copy") else ""
+    )
     if done.returncode == 17:
-        raise Refused(f"cannot bring {name} back: {done.stderr.decode().strip()}", f"muster restore {name} --as ANOTHER-NAME")
+        raise Refused(
+            f"cannot bring {name} back: {done.stderr.decode().strip()}", f"muster restore {name} --as ANOTHER-NAME"
+        )
     if done.returncode:
         raise CommandFailed(f"cannot bring {name} back", done.returncode, done.stderr)
     store.write(host, agent._replace(phase="", trash={}, creator={}))
@@ -130,8 +140,6 @@ def _half_made(fleet: Fleet, host: Host, statuses: list[Status], yes: bool) -> l
         if status.state != "lost" or status.agent.phase not in ("creating", "destroying"):
             continue
         if yes:
-            from .fleet import Found
-
             destroy(fleet, Found(host, status))
         rows.append(_row("half-made agent", host, status.agent.name, status.reason, 0, "to the trash"))
     return rows

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from . import git
 from .errors import MusterError, NotFound, Refused, UsageError
-from .host import CommandFailed, shell_file
+from .host import CommandFailed, Found, shell_file
 from .model import Agent, Status
 from .workdirs import tree
 
 if TYPE_CHECKING:
-    from .fleet import Fleet, Found
+    from .fleet import Fleet
 
 FILES_CAP = 1024 * 1024 * 1024
 
@@ -60,17 +60,23 @@ def pull(fleet: Fleet, one: Found, *, how: str, uncommitted: bool, force: bool, 
             one.host, at, fleet.local, home.common, f"refs/heads/{branch}", uncommitted=True, force=True
         ).tip
     told = f"{branch} is at {tip[:10]}, {ahead} commit{'' if ahead == 1 else 's'} ahead of where it began"
-    result: dict[str, Any] = {"branch": branch, "tip": tip, "commits": ahead, "repo": home.top or home.common, "head": None}
+    result: dict[str, Any] = {
+        "branch": branch,
+        "tip": tip,
+        "commits": ahead,
+        "repo": home.top or home.common,
+        "head": None,
+    }
     if how:
         if not home.top:
             raise UsageError(f"{home.common} is bare, nothing is checked out", f"leave --{how} out")
         message = f"Merge the work of {agent.name}" if how == "merge" else f"{agent.name}: all changes"
-        result["head"] = git.integrate(fleet.local, home.top, tip, how, message)
+        result["head"] = git.integrate(fleet.local, home.top, branch, how, message)
         done = {"merge": "merged", "rebase": "put on top", "squash": "staged as one change"}[how]
         told = f"{branch} {done} in {home.top}"
     elif not uncommitted:
         dirty = git.info(one.host, {0: at})[0].dirty
-        told += f" ({dirty} files are not committed; --uncommitted brings them too)" if dirty else ""
+        told += f" ({dirty} not committed; --uncommitted brings that too)" if dirty else ""
     return {"told": told, **result}
 
 
@@ -105,7 +111,10 @@ def pull_files(fleet: Fleet, one: Found, patterns: list[str], to: str) -> list[s
         sending.stdout.close()
         code = sending.wait()
     if not written:
-        raise NotFound(f"{one.status.address} has no file that matches {' '.join(patterns)}", f"muster exec {one.status.address} -- ls")
+        raise NotFound(
+            f"{one.status.address} has no file that matches {' '.join(patterns)}",
+            f"muster exec {one.status.address} -- ls",
+        )
     if code:
         raise MusterError("the transfer was cut off", "pull again")
     return sorted(written)
@@ -172,7 +181,9 @@ def steps(fleet: Fleet, one: Found) -> list[tuple[float, dict[str, Any]]]:
 
     plain = ("--binary", "--no-ext-diff", "--no-textconv", "--no-renames")
     found: list[tuple[float, dict[str, Any]]] = []
-    for line in ask("log", "--reverse", "--first-parent", "--format=%H %ct", f"{one.agent.base}..{state.head}").splitlines():
+    for line in ask(
+        "log", "--reverse", "--first-parent", "--format=%H %ct", f"{one.agent.base}..{state.head}"
+    ).splitlines():
         commit, _, t = line.partition(" ")
         found.append((float(t), {"patch": ask("diff", *plain, f"{commit}^", commit)}))
         found.append((float(t), {"commit": ask("log", "-1", "--format=%B", commit).strip() or "no message"}))
@@ -203,7 +214,16 @@ def _home(fleet: Fleet, agent: Agent, to: str) -> git.Repo:
 
 
 def _commit(fleet: Fleet, repo: git.Repo, ref: str) -> str:
-    argv = ["git", "-C", repo.top or repo.common, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"]
+    argv = [
+        "git",
+        "-C",
+        repo.top or repo.common,
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "--end-of-options",
+        f"{ref}^{{commit}}",
+    ]
     done = fleet.local.run(argv)
     if done.returncode:
         raise NotFound(f"there is no branch or commit {ref!r} in {repo.top or repo.common}", "git branch --list")
@@ -212,7 +232,9 @@ def _commit(fleet: Fleet, repo: git.Repo, ref: str) -> str:
 
 def _comparable(agent: Agent) -> None:
     if not agent.base:
-        raise MusterError(f"{agent.name} works in a folder without git, nothing can be compared", "use git there, or --mode copy")
+        raise MusterError(
+            f"{agent.name} works in a folder without git, nothing can be compared", "use git there, or --mode copy"
+        )
 
 
 def _write(path: str, content: Any, within: str) -> None:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from . import git
 from .errors import MusterError, NotFound, Refused, UsageError
-from .host import CommandFailed, Host, checked, script
-from .model import MODES, Agent
+from .host import CommandFailed, Found, Host, checked, script
+from .model import MODES, Agent, Spec
 
 if TYPE_CHECKING:
-    from .fleet import Fleet, Found, Spec
+    from .fleet import Fleet
 
 
 class Plan(NamedTuple):
@@ -84,7 +84,16 @@ def plan(fleet: Fleet, host: Host, spec: Spec) -> Plan:
         captured = git.capture(fleet.local, repo.top)
         state, nested = captured.state, captured.nested
     return Plan(
-        mode, fleet.local, folder, repo, base, state, branch, home=repo.top or repo.common, prefix=repo.prefix, nested=nested
+        mode,
+        fleet.local,
+        folder,
+        repo,
+        base,
+        state,
+        branch,
+        home=repo.top or repo.common,
+        prefix=repo.prefix,
+        nested=nested,
     )
 
 
@@ -112,7 +121,9 @@ def lay(fleet: Fleet, host: Host, agent: Agent, plan: Plan) -> Agent:
             made = git.seed_worktree(host, plan.repo, workdir, shadow, agent.branch, plan.base, plan.state)
         else:
             key = _key(plan)
-            made = git.seed_mirror(plan.host, plan.repo, host, key, workdir, shadow, agent.branch, plan.base, plan.state)
+            made = git.seed_mirror(
+                plan.host, plan.repo, host, key, workdir, shadow, agent.branch, plan.base, plan.state
+            )
     base = agent.base or git.info(host, {0: made})[0].head
     cwd = os.path.join(workdir, plan.prefix).rstrip("/")
     return agent._replace(workdir=workdir, cwd=cwd, gitdir=made.gitdir, common=made.common, base=base)
@@ -158,7 +169,16 @@ def _branch(fleet: Fleet, repo: git.Repo, spec: Spec) -> tuple[str, str]:
     """The commit to start from and the branch to work on, from `[BASE][:NEW]`."""
     base, _, new = spec.branch.partition(":")
     if base:
-        argv = ["git", "-C", repo.top or repo.common, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}"]
+        argv = [
+            "git",
+            "-C",
+            repo.top or repo.common,
+            "rev-parse",
+            "--verify",
+            "--quiet",
+            "--end-of-options",
+            f"{base}^{{commit}}",
+        ]
         done = fleet.local.run(argv)
         if done.returncode:
             raise NotFound(f"there is no branch or commit {base!r}", "git branch --list")
@@ -196,12 +216,24 @@ def _from_agent(fleet: Fleet, host: Host, spec: Spec, one: Found) -> Plan:
             raise UsageError(f"{agent.name} did not come from a repository on this machine", "use --mode mirror")
         git.bring(one.host, at.shadow, fleet.local, here.common, captured.state)
         git.bring(one.host, at.shadow, fleet.local, here.common, captured.head)
-        return Plan(mode, fleet.local, agent.workdir, here, captured.head, captured.state, branch, home=agent.repo, prefix=prefix)
+        return Plan(
+            mode,
+            fleet.local,
+            agent.workdir,
+            here,
+            captured.head,
+            captured.state,
+            branch,
+            home=agent.repo,
+            prefix=prefix,
+        )
     found = git.find(one.host, at.workdir)
     if found is None:
         raise MusterError(f"the work dir of {agent.name} has no repository any more", f"muster diff {agent.name}")
     source = found._replace(common=at.shadow)
-    return Plan(mode, one.host, agent.workdir, source, captured.head, captured.state, branch, home=agent.repo, prefix=prefix)
+    return Plan(
+        mode, one.host, agent.workdir, source, captured.head, captured.state, branch, home=agent.repo, prefix=prefix
+    )
 
 
 def _from_url(host: Host, spec: Spec) -> Plan:
@@ -246,7 +278,9 @@ def _not_inside(home: str, folder: str) -> None:
 
 def _matches(folder: str, patterns: list[str] | str) -> list[str]:
     wanted = [patterns] if isinstance(patterns, str) else patterns
-    found = {path for pattern in wanted for path in glob.glob(pattern, root_dir=folder, include_hidden=True, recursive=True)}
+    found = {
+        path for pattern in wanted for path in glob.glob(pattern, root_dir=folder, include_hidden=True, recursive=True)
+    }
     outside = [path for path in found if os.path.isabs(path) or ".." in path.split("/")]
     if outside:
         raise UsageError(f"[workdir]: {outside[0]} is outside of the project")
@@ -257,4 +291,6 @@ def _key(plan: Plan) -> str:
     import hashlib
 
     assert plan.repo
-    return hashlib.sha256(f"{plan.host.name}:{plan.home or plan.repo.common}".encode("utf-8", "surrogateescape")).hexdigest()[:20]
+    return hashlib.sha256(
+        f"{plan.host.name}:{plan.home or plan.repo.common}".encode("utf-8", "surrogateescape")
+    ).hexdigest()[:20]

@@ -58,7 +58,7 @@ def test_a_created_agent_works_on_its_own_branch_with_its_own_files(place: Place
     assert world.ok("exec", place.at("one"), "--", "git", "branch", "--show-current").stdout == "muster/one\n"
     # What is mine stays mine.
     assert world.git("branch", "--show-current") == "main"
-    assert world.git("status", "--porcelain").split("\n") == [" M README", "?? \"new file\""]
+    assert world.git("status", "--porcelain").split("\n") == [" M README", '?? "new file"']
 
 
 def test_exec_passes_arguments_stdin_and_the_exit_code_whole(place: Place) -> None:
@@ -94,7 +94,13 @@ def test_a_process_that_ends_is_done_or_failed_with_its_code(place: Place) -> No
 
 def test_stop_ends_every_process_even_a_daemon_and_start_goes_on(place: Place) -> None:
     world = place.world
-    start_command(place, "one", "sh", "-c", "setsid sleep 1000 & setsid nohup sh -c 'trap \"\" TERM; sleep 1000; :' & echo up; sleep 1000")
+    start_command(
+        place,
+        "one",
+        "sh",
+        "-c",
+        "setsid sleep 1000 & setsid nohup sh -c 'trap \"\" TERM; sleep 1000; :' & echo up; sleep 1000",
+    )
     row = world.wait_state(place.at("one"), "working")
     eventually(lambda: len(world.processes(row["id"])) >= 5)
     world.ok("stop", place.at("one"), "--grace", "1s")
@@ -154,7 +160,7 @@ def test_a_message_arrives_whole_and_once(place: Place) -> None:
 
 def test_a_plain_command_is_typed_to_and_never_claimed_delivered(place: Place) -> None:
     world = place.world
-    start_command(place, "cat", "sh", "-c", "read line; echo \"got <$line>\"; sleep 1000")
+    start_command(place, "cat", "sh", "-c", 'read line; echo "got <$line>"; sleep 1000')
     world.wait_state(place.at("cat"), "working")
     row = world.ok("message", place.at("cat"), "-m", "hello there", "--json").json["results"][0]
     assert row["result"] == "typed"
@@ -205,7 +211,9 @@ def test_pull_files_brings_artifacts_and_follows_no_link(place: Place) -> None:
     start_command(place, "one", "sh", "-c", make)
     world.wait_state(place.at("one"), "done")
     world.ok("pull", place.at("one"), "--files", "out", "--to", str(world.folder / "got"))
-    found = sorted(str(path.relative_to(world.folder / "got")) for path in (world.folder / "got").rglob("*") if path.is_file())
+    found = sorted(
+        str(path.relative_to(world.folder / "got")) for path in (world.folder / "got").rglob("*") if path.is_file()
+    )
     assert found == ["out/a b.txt", "out/sub/c.txt"]
     world.fails(3, "pull", place.at("one"), "--files", "nothing*")
 
@@ -228,7 +236,9 @@ def test_push_brings_my_commits_and_refuses_to_overwrite(place: Place) -> None:
 
 def test_diff_shows_commits_and_uncommitted_and_new_files(place: Place) -> None:
     world = place.world
-    start_command(place, "one", "sh", "-c", "echo c > committed; git add .; git commit -qm c; echo u > untracked; rm README")
+    start_command(
+        place, "one", "sh", "-c", "echo c > committed; git add .; git commit -qm c; echo u > untracked; rm README"
+    )
     world.wait_state(place.at("one"), "done")
     names = world.ok("diff", place.at("one"), "--name-only").stdout.split()
     assert names == ["README", "committed", "untracked"]
@@ -244,7 +254,11 @@ def test_clone_carries_work_uncommitted_state_and_conversation(place: Place) -> 
     world.ok("clone", place.at("talk"), place.at("twin"))
     world.wait_state(place.at("twin"), "waiting")
     assert world.ok("exec", place.at("twin"), "--", "cat", "found.txt").stdout == "it was here\n"
-    said = [e["text"] for e in world.ok("transcript", place.at("twin"), "--json").json["entries"] if e["role"] == "assistant"]
+    said = [
+        e["text"]
+        for e in world.ok("transcript", place.at("twin"), "--json").json["entries"]
+        if e["role"] == "assistant"
+    ]
     assert "Looking around." in said
     world.ok("answer", place.at("twin"), "yes please")
     world.ok("wait", place.at("twin"), "--until", "ready", "--timeout", "30s")
@@ -262,7 +276,11 @@ def test_a_resumed_conversation_goes_on_where_it_was(place: Place) -> None:
     world.wait_state(place.at("talk"), "waiting")
     world.ok("answer", place.at("talk"), "please do")
     world.ok("wait", place.at("talk"), "--until", "ready", "--timeout", "30s")
-    said = [e["text"] for e in world.ok("transcript", place.at("talk"), "--json").json["entries"] if e["role"] == "assistant"]
+    said = [
+        e["text"]
+        for e in world.ok("transcript", place.at("talk"), "--json").json["entries"]
+        if e["role"] == "assistant"
+    ]
     assert said.count("Looking around.") == 1
 
 
@@ -319,7 +337,18 @@ def test_a_permission_dialog_is_waiting_refuses_text_and_can_be_answered(place: 
 def test_variables_reach_the_agent_and_no_command_line(place: Place) -> None:
     world = place.world
     world.ok(
-        *("create", place.at("one"), "command", "--env", "TOKEN=s3cr3t 'x'", "--no-connect", "--", "sh", "-c", "echo \"<$TOKEN>\"; sleep 1000")
+        *(
+            "create",
+            place.at("one"),
+            "command",
+            "--env",
+            "TOKEN=s3cr3t 'x'",
+            "--no-connect",
+            "--",
+            "sh",
+            "-c",
+            'echo "<$TOKEN>"; sleep 1000',
+        )
     )
     eventually(lambda: "<s3cr3t 'x'>" in world.run("capture", place.at("one")).stdout)
     import subprocess
@@ -330,7 +359,11 @@ def test_variables_reach_the_agent_and_no_command_line(place: Place) -> None:
 
 def test_record_writes_a_playbook_that_does_the_same_again(place: Place) -> None:
     world = place.world
-    start_replay(place, "talk", '[[step]]\nsay = "hi"\n[[step]]\nwrite = "f"\ntext = "x\\n"\n[[step]]\ncommit = "made f"\n[[step]]\nwrite = "g"\ntext = "y\\n"\n[[step]]\nexit = 0\n')
+    start_replay(
+        place,
+        "talk",
+        '[[step]]\nsay = "hi"\n[[step]]\nwrite = "f"\ntext = "x\\n"\n[[step]]\ncommit = "made f"\n[[step]]\nwrite = "g"\ntext = "y\\n"\n[[step]]\nexit = 0\n',
+    )
     world.wait_state(place.at("talk"), "done")
     world.ok("record", place.at("talk"), "-o", str(world.folder / "again.toml"))
     world.ok("create", place.at("again"), "replay", "--no-connect", "--", str(world.folder / "again.toml"))

@@ -929,6 +929,7 @@ class Player:
 
     def _do_hang(self, _: bool, step: Step) -> None:
         self.term.deaf = True
+        self.emit("tool", name="hang", detail="")
         while True:
             signal.pause()
 

@@ -26,7 +26,9 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     from ..model import parse_labels
 
     one = fleet.get(args.name)
-    made = fleet.clone(one, Address.parse(args.new) if args.new else Address(""), args.message, parse_labels(args.label))
+    made = fleet.clone(
+        one, Address.parse(args.new) if args.new else Address(""), args.message, parse_labels(args.label)
+    )
     if args.json:
         render.document({"agents": [common.agent_json(made.status)]})
     else:

@@ -8,7 +8,8 @@ from typing import Any
 
 from .. import fanout
 from ..errors import MusterError, worst
-from ..fleet import Fleet, Found
+from ..fleet import Fleet
+from ..host import Found
 from ..model import Status, parse_labels
 from . import render
 from .parse import stdin_words
@@ -16,7 +17,9 @@ from .parse import stdin_words
 
 def selector(parser: argparse.ArgumentParser) -> None:
     """The arguments that choose agents, the same for every verb that takes many."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a name, NAME@HOST, a glob in quotes, or - for names on stdin")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="a name, NAME@HOST, a glob in quotes, or - for names on stdin"
+    )
     parser.add_argument("-l", "--label", action="append", default=[], metavar="K=V", help="all agents with this label")
     parser.add_argument("--all", action="store_true", help="every agent")
 

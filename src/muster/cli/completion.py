@@ -38,7 +38,9 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 def _options() -> dict[str, list[str]]:
     """The long options of every verb."""
     return {
-        verb: sorted(word for action in build(verb)[0]._actions for word in action.option_strings if word.startswith("--"))
+        verb: sorted(
+            word for action in build(verb)[0]._actions for word in action.option_strings if word.startswith("--")
+        )
         for verb in VERBS
     }
 
@@ -100,7 +102,9 @@ compdef _muster muster
 
 def _fish() -> str:
     lines = ["# muster completion for fish", "complete -c muster -f"]
-    lines += [f"complete -c muster -n __fish_use_subcommand -a {verb} -d '{_escaped(text)}'" for verb, text in VERBS.items()]
+    lines += [
+        f"complete -c muster -n __fish_use_subcommand -a {verb} -d '{_escaped(text)}'" for verb, text in VERBS.items()
+    ]
     for verb, words in _options().items():
         lines += [f"complete -c muster -n '__fish_seen_subcommand_from {verb}' -l {word[2:]}" for word in words]
     names = "(muster list --format '{address}' 2>/dev/null)"

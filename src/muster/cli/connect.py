@@ -7,7 +7,8 @@ import subprocess
 
 from .. import tmux
 from ..errors import MusterError, UsageError
-from ..fleet import Fleet, Found
+from ..fleet import Fleet
+from ..host import Found
 from ..model import LIVE
 from .parse import terminal
 

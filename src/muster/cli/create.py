@@ -4,8 +4,9 @@ import argparse
 
 from .. import fanout
 from ..errors import MusterError, UsageError, worst
-from ..fleet import Fleet, Found, Spec
-from ..model import MODES, PERMISSIONS, Address, parse_bytes, parse_labels, parse_seconds
+from ..fleet import Fleet
+from ..host import Found
+from ..model import MODES, PERMISSIONS, Address, Spec, parse_bytes, parse_labels, parse_seconds
 from . import common, connect, render
 from .parse import terminal
 
@@ -25,24 +26,62 @@ REST = "ARGS"
 
 def options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("address", nargs="?", default="", metavar="ADDRESS", help="NAME[@HOST[.PROVIDER]]; a name is made up when there is none")
-    add("type", nargs="?", default="", metavar="TYPE", help="what to run: claude, codex, command, replay, or one of [types]")
+    add(
+        "address",
+        nargs="?",
+        default="",
+        metavar="ADDRESS",
+        help="NAME[@HOST[.PROVIDER]]; a name is made up when there is none",
+    )
+    add(
+        "type",
+        nargs="?",
+        default="",
+        metavar="TYPE",
+        help="what to run: claude, codex, command, replay, or one of [types]",
+    )
     add("-m", "--message", default="", help="the first message")
     add("--message-file", metavar="FILE", help="the first message, from a file; - is stdin")
-    add("--from", dest="source", default="", metavar="SOURCE", help="a folder, an agent, or the URL of a repository to start from")
-    add("--branch", default="", metavar="[BASE][:NEW]", help="start from BASE, work on NEW (default: what you have, muster/NAME)")
-    add("--mode", choices=MODES, help="the kind of work dir (default: worktree here, mirror on hosts, copy without git)")
+    add(
+        "--from",
+        dest="source",
+        default="",
+        metavar="SOURCE",
+        help="a folder, an agent, or the URL of a repository to start from",
+    )
+    add(
+        "--branch",
+        default="",
+        metavar="[BASE][:NEW]",
+        help="start from BASE, work on NEW (default: what you have, muster/NAME)",
+    )
+    add(
+        "--mode", choices=MODES, help="the kind of work dir (default: worktree here, mirror on hosts, copy without git)"
+    )
     add("--clean", action="store_true", help="start from the commit, without your uncommitted work")
     add("--label", action="append", default=[], metavar="K=V", help="a label; can be given more than once")
     add("--env", action="append", default=[], metavar="K=V", help="a variable for the agent; K alone takes yours")
     add("--env-file", action="append", default=[], metavar="FILE", help="variables from a file of K=V lines")
-    add("--template", action="append", default=[], metavar="NAME", help="options from [templates.NAME] in the configuration")
+    add(
+        "--template",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="options from [templates.NAME] in the configuration",
+    )
     add("--reuse", action="store_true", help="if the agent exists, go on with it (and start it if it has ended)")
-    add("--timeout", type=parse_seconds, default=0.0, metavar="TIME", help="end the agent after this time: 90s, 15m, 2h")
+    add(
+        "--timeout", type=parse_seconds, default=0.0, metavar="TIME", help="end the agent after this time: 90s, 15m, 2h"
+    )
     add("--memory", type=parse_bytes, default=0, metavar="SIZE", help="a hard limit of memory: 512m, 2g")
     add("--permissions", choices=PERMISSIONS, default="ask", help="who answers the client's permission dialogs")
     add("--count", type=int, default=1, metavar="N", help="make N agents, NAME-1 to NAME-N")
-    add("--connect-command", default="", metavar="COMMAND", help="run this instead of attaching, in the agent's environment")
+    add(
+        "--connect-command",
+        default="",
+        metavar="COMMAND",
+        help="run this instead of attaching, in the agent's environment",
+    )
     add("--no-connect", action="store_true", help="do not attach afterwards")
 
 
@@ -139,7 +178,10 @@ def _apply_template(args: argparse.Namespace, fleet: Fleet, name: str) -> None:
 
     templates = fleet.config.section("templates")
     if name not in templates:
-        raise UsageError(f"there is no template {name!r}", nearest(name, list(templates)) if templates else "[templates.NAME] makes one")
+        raise UsageError(
+            f"there is no template {name!r}",
+            nearest(name, list(templates)) if templates else "[templates.NAME] makes one",
+        )
     parser = build("create")[0]
     known = {action.dest: action for action in parser._actions}
     for key, value in templates[name].items():

@@ -3,7 +3,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..fleet import Fleet, Found
+from ..fleet import Fleet
+from ..host import Found
 from . import common
 
 EXAMPLES = """
@@ -28,7 +29,9 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     def say(row: dict[str, Any]) -> str:
         kept = ", ".join(row["kept"])
         return f"destroyed {row['address']}; " + (
-            f"kept for {row['days']} days: {kept} (muster restore {row['address']})" if kept else "it had changed nothing"
+            f"kept for {row['days']} days: {kept} (muster restore {row['address']})"
+            if kept
+            else "it had changed nothing"
         )
 
     return common.for_each(args, fleet, destroy, say, limit=4)

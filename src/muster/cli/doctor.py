@@ -54,7 +54,16 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         name = place or "local"
         if outcome.error is not None:
             missing = True
-            report.append({"host": name, "part": "answer", "ok": False, "found": outcome.error.message, "needed": True, "fix": outcome.error.hint})
+            report.append(
+                {
+                    "host": name,
+                    "part": "answer",
+                    "ok": False,
+                    "found": outcome.error.message,
+                    "needed": True,
+                    "fix": outcome.error.hint,
+                }
+            )
             continue
         rows = outcome.get()
         report += [{"host": name, **row} for row in rows]
@@ -91,5 +100,14 @@ def examine(host: Host) -> list[dict[str, object]]:
         fix = "" if ok else FIXES[part]
         if fix.startswith("install ") and installer:
             fix = f"{installer} {fix}"
-        rows.append({"part": part, "ok": ok, "found": found.get(part) or None, "needed": needed, "for": what, "fix": fix or None})
+        rows.append(
+            {
+                "part": part,
+                "ok": ok,
+                "found": found.get(part) or None,
+                "needed": needed,
+                "for": what,
+                "fix": fix or None,
+            }
+        )
     return rows

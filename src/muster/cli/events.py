@@ -42,4 +42,8 @@ def _show(event: dict[str, Any], as_json: bool) -> None:
         return
     rest = " ".join(f"{key}={value}" for key, value in event.items() if key not in ("t", "kind"))
     t = event.get("t", 0)
-    render.out(render.plain(f"{render.when(t if isinstance(t, int | float) else 0)}  {event.get('kind', '?'):<11} {rest}"[:400]))
+    render.out(
+        render.plain(
+            f"{render.when(t if isinstance(t, int | float) else 0)}  {event.get('kind', '?'):<11} {rest}"[:400]
+        )
+    )

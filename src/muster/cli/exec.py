@@ -31,7 +31,9 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
         process = fleet.exec(one, args.rest, terminal=False, stdout=subprocess.PIPE)
         stdout, _ = process.communicate()
-        render.document({"name": one.agent.name, "exit_code": process.returncode, "stdout": stdout.decode("utf-8", "replace")})
+        render.document(
+            {"name": one.agent.name, "exit_code": process.returncode, "stdout": stdout.decode("utf-8", "replace")}
+        )
         return process.returncode
     # A terminal there too, when there is one here: `muster exec NAME -- bash` is a shell.
     process = fleet.exec(one, args.rest, terminal=os.isatty(0) and os.isatty(1))

@@ -31,6 +31,9 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if not rows:
         render.note("nothing is left over")
         return 0
-    cells = [[row["what"], row["host"] or "local", row["name"], row["verdict"], render.size(row["bytes"]), row["action"]] for row in rows]
+    cells = [
+        [row["what"], row["host"] or "local", row["name"], row["verdict"], render.size(row["bytes"]), row["action"]]
+        for row in rows
+    ]
     render.table(["WHAT", "HOST", "NAME", "IT IS", "SIZE", "REMOVED" if args.yes else "WITH --YES"], cells)
     return 0

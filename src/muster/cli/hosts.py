@@ -19,7 +19,9 @@ nothing on the host changes.
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", choices=("list", "forget"), default="list", help="list (default) or forget")
+    parser.add_argument(
+        "action", nargs="?", choices=("list", "forget"), default="list", help="list (default) or forget"
+    )
     parser.add_argument("host", nargs="?", metavar="HOST", help="the host to forget")
 
 

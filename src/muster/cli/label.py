@@ -4,7 +4,8 @@ import argparse
 from typing import Any
 
 from ..errors import UsageError
-from ..fleet import Fleet, Found
+from ..fleet import Fleet
+from ..host import Found
 from ..model import parse_labels
 from . import common
 
@@ -35,6 +36,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         return {"labels": fleet.label(one, labels, args.remove).labels}
 
     def say(row: dict[str, Any]) -> str:
-        return f"{row['address']}: " + (", ".join(f"{key}={value}" for key, value in row["labels"].items()) or "no labels")
+        return f"{row['address']}: " + (
+            ", ".join(f"{key}={value}" for key, value in row["labels"].items()) or "no labels"
+        )
 
     return common.for_each(args, fleet, change, say)

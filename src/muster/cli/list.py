@@ -114,7 +114,9 @@ def _table(args: argparse.Namespace, listing: Listing, rows: list[dict[str, obje
         states.append(status.state)
     for host in listing.unreachable:
         ago = f"last answer {render.age(time.time() - host.seen)} ago" if host.seen else "never answered"
-        lines.append(["-", "unreachable", ago, "-", "-", host.name, "-", "-", *(("-", "-") if args.git else ()), host.error])
+        lines.append(
+            ["-", "unreachable", ago, "-", "-", host.name, "-", "-", *(("-", "-") if args.git else ()), host.error]
+        )
         states.append("unreachable")
     render.table(head, lines, states)
 
@@ -147,7 +149,14 @@ def _watch(args: argparse.Namespace, fleet: Fleet) -> int:
                 if now.get(key) != last.get(key):
                     state = now.get(key)
                     name = (state or last[key])[0]  # type: ignore[index]  # the triples made above
-                    render.line({"t": time.time(), "address": name, "state": state and state[1], "reason": (state and state[2]) or None})
+                    render.line(
+                        {
+                            "t": time.time(),
+                            "address": name,
+                            "state": state and state[1],
+                            "reason": (state and state[2]) or None,
+                        }
+                    )
         elif now != last:
             if render.coloured():
                 render.out("\x1b[H\x1b[2J", end="")

@@ -110,7 +110,12 @@ def _dispatch(words: list[str]) -> int:
 
 def _help() -> int:
     lines = ["Usage: muster VERB [ARGUMENTS]", "", "Run one or a thousand coding agents with the same verbs.", ""]
-    lines += ["  muster create fix-login claude -m 'Fix the login test'", "  muster list", "  muster pull fix-login", ""]
+    lines += [
+        "  muster create fix-login claude -m 'Fix the login test'",
+        "  muster list",
+        "  muster pull fix-login",
+        "",
+    ]
     for group, verbs in GROUPS.items():
         lines.append(f"{group}:")
         lines += [f"  {verb:<11} {text}" for verb, text in verbs.items()]

@@ -4,7 +4,8 @@ import argparse
 from typing import Any
 
 from ..errors import UsageError
-from ..fleet import Fleet, Found
+from ..fleet import Fleet
+from ..host import Found
 from . import common
 
 EXAMPLES = """

@@ -32,7 +32,9 @@ class Parser(argparse.ArgumentParser):
         usage = self.format_usage().replace("usage: ", "Usage: ", 1).rstrip()
         formatter = self._get_formatter()
         for group in self._action_groups:
-            formatter.start_section({"options": "Options", "positional arguments": "Arguments"}.get(group.title or "", group.title))
+            formatter.start_section(
+                {"options": "Options", "positional arguments": "Arguments"}.get(group.title or "", group.title)
+            )
             formatter.add_arguments(group._group_actions)
             formatter.end_section()
         examples = "\n".join(f"  {line}" if line else "" for line in self.examples.strip().splitlines())
@@ -43,7 +45,9 @@ class Parser(argparse.ArgumentParser):
 def build(verb: str) -> tuple[Parser, Any]:
     """The parser and the module of a verb."""
     module = importlib.import_module(f"{__package__}.{verb}")
-    parser = Parser(prog=f"muster {verb}", formatter_class=_Formatter, description=module.TEXT.strip(), allow_abbrev=False)
+    parser = Parser(
+        prog=f"muster {verb}", formatter_class=_Formatter, description=module.TEXT.strip(), allow_abbrev=False
+    )
     parser.examples = module.EXAMPLES
     parser.rest = getattr(module, "REST", "")
     module.options(parser)
@@ -73,7 +77,9 @@ def apply_defaults(parser: Parser, verb: str, fleet: Fleet) -> None:
     """Defaults of the flags from `MUSTER_VERB_OPTION` variables and `[commands.VERB]`."""
     configured = dict(fleet.config.command(verb))
     if fleet.config.untrusted and any(key.startswith(f"commands.{verb}.") for key in fleet.config.untrusted):
-        render.note(f"{fleet.config.project} is not trusted: {', '.join(fleet.config.untrusted)} left out (muster trust)")
+        render.note(
+            f"{fleet.config.project} is not trusted: {', '.join(fleet.config.untrusted)} left out (muster trust)"
+        )
     prefix = f"MUSTER_{verb.upper()}_"
     for key, value in fleet.env.items():
         if key.startswith(prefix):

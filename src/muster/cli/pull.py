@@ -4,7 +4,8 @@ import argparse
 from typing import Any
 
 from ..errors import UsageError
-from ..fleet import Fleet, Found
+from ..fleet import Fleet
+from ..host import Found
 from . import common
 
 EXAMPLES = """
@@ -23,12 +24,24 @@ def options(parser: argparse.ArgumentParser) -> None:
     common.selector(parser)
     add = parser.add_argument
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--merge", dest="how", action="store_const", const="merge", help="and merge it into what you have checked out")
-    how.add_argument("--rebase", dest="how", action="store_const", const="rebase", help="and put its commits on top of yours")
-    how.add_argument("--squash", dest="how", action="store_const", const="squash", help="and stage it all as one change")
+    how.add_argument(
+        "--merge", dest="how", action="store_const", const="merge", help="and merge it into what you have checked out"
+    )
+    how.add_argument(
+        "--rebase", dest="how", action="store_const", const="rebase", help="and put its commits on top of yours"
+    )
+    how.add_argument(
+        "--squash", dest="how", action="store_const", const="squash", help="and stage it all as one change"
+    )
     add("--uncommitted", action="store_true", help="also what the agent has not committed, as one commit on top")
     add("--force", action="store_true", help="replace a muster/NAME that has other commits")
-    add("--files", action="append", default=[], metavar="GLOB", help="bring these files of the work dir instead of commits")
+    add(
+        "--files",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="bring these files of the work dir instead of commits",
+    )
     add("--to", default="", metavar="DIR", help="where to put the files, or the repository to pull into")
 
 

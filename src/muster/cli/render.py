@@ -69,7 +69,8 @@ def plain(text: str, keep: str = "") -> str:
     """The text without control characters (and without the tricks of bidirectional text)."""
     return "".join(
         char
-        if char in keep or (char.isprintable() and not "\u202a" <= char <= "\u202e" and not "\u2066" <= char <= "\u2069")
+        if char in keep
+        or (char.isprintable() and not "\u202a" <= char <= "\u202e" and not "\u2066" <= char <= "\u2069")
         else " "
         for char in text
     )

@@ -17,7 +17,9 @@ Brings a destroyed agent back from the trash: record, work dir, branch, index, t
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="the name or id it had, with @HOST if it was elsewhere")
+    parser.add_argument(
+        "name", nargs="?", default="", metavar="NAME", help="the name or id it had, with @HOST if it was elsewhere"
+    )
     parser.add_argument("--list", action="store_true", help="show what is in the trash")
     parser.add_argument("--as", dest="new", default="", metavar="NEW", help="bring it back under another name")
 
@@ -32,7 +34,10 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         if args.json:
             render.document({"trash": rows})
         elif rows:
-            cells = [[r["address"], r["id"], render.when(r["destroyed"]), r["type"], ", ".join(r["kept"]) or "-"] for r in rows]
+            cells = [
+                [r["address"], r["id"], render.when(r["destroyed"]), r["type"], ", ".join(r["kept"]) or "-"]
+                for r in rows
+            ]
             render.table(["AGENT", "ID", "DESTROYED", "TYPE", "KEPT"], cells)
         else:
             render.note("the trash is empty")

@@ -31,7 +31,9 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         if args.json:
             render.document({"name": one.agent.name, "snapshots": rows})
         elif rows:
-            render.table(["SNAPSHOT", "TAKEN", "COMMIT"], [[r["snapshot"], render.when(r["t"]), r["head"][:12]] for r in rows])
+            render.table(
+                ["SNAPSHOT", "TAKEN", "COMMIT"], [[r["snapshot"], render.when(r["t"]), r["head"][:12]] for r in rows]
+            )
         else:
             render.note(f"{one.agent.name} has no snapshots")
         return 0

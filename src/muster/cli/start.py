@@ -3,7 +3,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..fleet import Fleet, Found
+from ..fleet import Fleet
+from ..host import Found
 from . import common
 
 EXAMPLES = """

@@ -3,7 +3,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..fleet import Fleet, Found
+from ..fleet import Fleet
+from ..host import Found
 from ..model import LIVE, parse_seconds
 from . import common
 
@@ -19,7 +20,9 @@ Ends every process of the agent, whatever it forked; its work dir, branch and co
 
 def options(parser: argparse.ArgumentParser) -> None:
     common.selector(parser)
-    parser.add_argument("--grace", type=parse_seconds, default=5.0, metavar="TIME", help="how long it may take to end by itself")
+    parser.add_argument(
+        "--grace", type=parse_seconds, default=5.0, metavar="TIME", help="how long it may take to end by itself"
+    )
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
@@ -28,6 +31,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         return {"was": one.status.state, "state": fleet.look(one).state}
 
     def say(row: dict[str, Any]) -> str:
-        return f"stopped {row['address']}" if row["was"] in LIVE else f"{row['address']} had ended already ({row['was']})"
+        return (
+            f"stopped {row['address']}" if row["was"] in LIVE else f"{row['address']} had ended already ({row['was']})"
+        )
 
     return common.for_each(args, fleet, stop, say)

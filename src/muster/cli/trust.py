@@ -33,7 +33,9 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         config.trust(path, fleet.home)
     trusted = config.trusted(path, fleet.home)
     if args.json:
-        render.document({"file": path, "trusted": trusted, "untrusted": [] if trusted else list(fleet.config.untrusted)})
+        render.document(
+            {"file": path, "trusted": trusted, "untrusted": [] if trusted else list(fleet.config.untrusted)}
+        )
     else:
         render.note(f"{path} is {'trusted' if trusted else 'not trusted'}")
         if not trusted:

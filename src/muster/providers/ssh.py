@@ -97,7 +97,7 @@ _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456
 def _encode(command: str) -> str:
     data = command.encode("utf-8", "surrogateescape")
     text = "".join(chr(byte) if byte in _PLAIN else f"\\{byte:03o}" for byte in data)
-    return f"exec sh -c 'eval \"$(printf \"{text}\")\"'"
+    return f'exec sh -c \'eval "$(printf "{text}")"\''
 
 
 class Ssh:

@@ -11,6 +11,8 @@
 # on reading when the cap or the disk is full, so a recording never stops CMD. Where `script` cannot do
 # this, CMD runs unrecorded.
 #
+# script and tee do not carry MUSTER_AGENT_ID, so who ends an agent by that mark finds CMD and this shell, not them:
+# script, when it gets a TERM itself, waits 2 s and says 0.
 # Names begin with _mr_: a variable that CMD's environment also has would reach it changed.
 
 _mr_plain() {
@@ -61,6 +63,13 @@ _mr_clear() {
         _mr_tick=$((_mr_tick + 1))
         sleep 0.2
     done
+    # script misses the end of a CMD that was stopped and ended at once when continued, and would wait for ever.
+    for _mr_tick in 1 2 3 4 5 6 7 8 9 10; do
+        IFS= read -r _mr_stat <"/proc/$_mr_script/stat" || return 0
+        case ${_mr_stat##*) } in Z*) return 0 ;; esac
+        sleep 0.2
+    done
+    kill -KILL "$_mr_script"
 }
 
 _mr_start_clear() {
@@ -100,9 +109,12 @@ _mr_take() {
         return
         ;;
     'H '*' EXIT_CODE '*)
-        _mr_exit=${1##* }
-        case $_mr_exit in '' | *[!0-9]*) _mr_exit='' ;; esac
+        _mr_exit=${_mr_hit:-${1##* }}
+        case $_mr_exit in *[!0-9]*) _mr_exit='' ;; esac
         ;;
+    'S '*' SIGTERM'*) _mr_hit=143 ;;
+    'S '*' SIGINT'*) _mr_hit=130 ;;
+    'S '*' SIGQUIT'*) _mr_hit=131 ;;
     esac
     _mr_size=$((_mr_size + ${#1} + 1))
     if [ "$_mr_size" -gt "$_mr_cap" ]; then
@@ -118,7 +130,7 @@ _mr_mask=$(umask)
 umask 077
 
 # A background command of a shell ignores INT; env undoes that. setpriv ends script, and so CMD, if this shell is killed.
-_mr_run='env --default-signal=INT,QUIT setpriv --pdeathsig TERM'
+_mr_run='env -u MUSTER_AGENT_ID --default-signal=INT,QUIT setpriv --pdeathsig TERM'
 if ! [ -t 0 ] || ! [ -t 1 ] || ! [ -e /proc/self/fd/0 ]; then _mr_plain "$@"; fi
 # shellcheck disable=SC2086  # a command in words
 case $($_mr_run script --help 2>/dev/null </dev/null) in *--log-timing*) ;; *) _mr_plain "$@" ;; esac
@@ -149,21 +161,26 @@ rm -f "$_mr_fifo.o" "$_mr_fifo.t"
 
 # script hands `$SHELL -c` a text that it also logs: a constant one. CMD's words come by a pipe of their own, so they
 # are exact, of any length, in no file, and in no process list but CMD's.
-_mr_back="${SHELL+SHELL=\$1; export SHELL;} ${LC_ALL+LC_ALL=\$2; export LC_ALL;}"
-[ "${SHELL+set}" ] || _mr_back="unset SHELL; $_mr_back"
-[ "${LC_ALL+set}" ] || _mr_back="unset LC_ALL; $_mr_back"
+_mr_back=
+for _mr_name in SHELL LC_ALL MUSTER_AGENT_ID; do
+    eval "_mr_set=\${$_mr_name+set}"
+    if [ -n "$_mr_set" ]; then
+        _mr_back="$_mr_back$_mr_name=\$1; export $_mr_name; shift;"
+    else
+        _mr_back="${_mr_back}unset $_mr_name; shift;"
+    fi
+done
 exec 9<<_MR_END
-set --$(_mr_quote "${SHELL-}" "${LC_ALL-}" "$@")
+set --$(_mr_quote "${SHELL-}" "${LC_ALL-}" "${MUSTER_AGENT_ID-}" "$@")
 
 echo P \$\$ >&7
 $_mr_back
-shift 2
 umask $_mr_mask
 exec 6>&- 7>&- 9<&-
 exec "\$@"
 _MR_END
 
-_mr_pid='' _mr_script='' _mr_clearing='' _mr_told='' _mr_woke='' _mr_exit='' _mr_shown=0 _mr_size=0 _mr_cut=false
+_mr_pid='' _mr_script='' _mr_clearing='' _mr_told='' _mr_woke='' _mr_exit='' _mr_hit='' _mr_shown=0 _mr_size=0 _mr_cut=false
 trap '_mr_forward TERM' TERM
 trap '_mr_forward HUP' HUP
 trap '_mr_forward INT' INT
@@ -176,6 +193,7 @@ trap _mr_continue CHLD
     trap '' HUP INT QUIT TERM TSTP XFSZ
     exec </proc/self/fd/3 >/dev/null 2>&1 3>&- 4>&- 8<&- 9<&-
     ulimit -f $((_mr_cap / 512))
+    unset MUSTER_AGENT_ID
     LC_ALL=C exec tee "$_mr_base.raw"
 ) &
 _mr_tee=$!

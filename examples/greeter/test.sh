@@ -1,0 +1,15 @@
+#!/bin/sh
+# The tests of greet: each line is a check; the exit code counts what failed.
+failed=0
+check() {
+	if [ "$2" = "$3" ]; then
+		echo "ok      $1"
+	else
+		echo "FAILED  $1: got '$2', wanted '$3'"
+		failed=$((failed + 1))
+	fi
+}
+check "greets by name" "$(sh greet Ada)" "Hello, Ada!"
+check "shouts" "$(sh greet --shout Ada)" "HELLO, ADA!"
+check "refuses nobody" "$(sh greet 2>/dev/null || echo refused)" "refused"
+exit "$failed"
