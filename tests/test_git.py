@@ -51,6 +51,7 @@ def files(where: Path | str) -> dict[str, bytes]:
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user/.config"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "user"))  # killed scripts leave their scratch folders
     (tmp_path / "user").mkdir()
     config = "[init]\n\tdefaultBranch = main\n[user]\n\tname = Ann\n\temail = ann@example.com\n"
     (tmp_path / "user/.gitconfig").write_text(config)
@@ -335,7 +336,9 @@ def test_a_sha256_repository_works_in_both_modes(host: LocalHost, root: Path, se
     for mode in ("worktree", "mirror"):
         tree = seed(mode, mode)
         assert run(tree.workdir, "status", "--porcelain") == " M a.txt"
-        assert b"+two" in git.diff(host, tree)
+        assert git.diff(host, tree) == b""
+        (Path(tree.workdir) / "a.txt").write_text("three\n")
+        assert b"-two\n+three\n" in git.diff(host, tree)
 
 
 # --- what an agent did
@@ -734,12 +737,16 @@ def test_snapshots_survive_the_work_dir(host: LocalHost, seed: Seed, mode: str) 
 def test_an_unfinished_merge_of_an_agent_can_be_harvested(host: LocalHost, seed: Seed) -> None:
     tree = seed()
     run(tree.workdir, "checkout", "-qb", "other")
+    run(tree.workdir, "rm", "-q", "sub/b.txt")
     commit(tree.workdir, "a.txt", "theirs\n")
     run(tree.workdir, "checkout", "-q", "muster/foo")
     commit(tree.workdir, "a.txt", "ours\n")
     run(tree.workdir, "merge", "other", check=False)
     assert b"<<<<<<<" in git.diff(host, tree)
     git.snapshot_create(host, tree, "one")
+    run(tree.workdir, "merge", "--abort")
+    git.snapshot_restore(host, tree, "one", "auto")
+    assert "<<<<<<<" in Path(tree.workdir, "a.txt").read_text() and not Path(tree.workdir, "sub/b.txt").exists()
 
 
 # --- trash

@@ -6,14 +6,14 @@ and `gc` explains; a create that fails takes back what it made, all of which was
 
 from __future__ import annotations
 
-import secrets
+import os
 import shlex
 import time
 from typing import TYPE_CHECKING
 
 from . import hosts, message, store, tmux, workdirs
 from .errors import MusterError, UsageError
-from .host import Found, Host
+from .host import Found, Host, script
 from .model import ENDED, Address, Agent, Spec, Status
 from .plugins import AgentType, Launch, Prepared
 
@@ -32,24 +32,33 @@ SECOND = "acorn anchor arch aspen badge beacon birch bison bridge brook canoe ce
 def free_name(taken: set[str]) -> str:
     """Two readable words that no agent on the host has."""
     for _ in range(50):
-        name = f"{secrets.choice(FIRST)}-{secrets.choice(SECOND)}"
+        name = f"{_any(FIRST)}-{_any(SECOND)}"
         if name not in taken:
             return name
-    return f"{secrets.choice(FIRST)}-{secrets.choice(SECOND)}-{secrets.token_hex(3)}"
+    return f"{_any(FIRST)}-{_any(SECOND)}-{os.urandom(3).hex()}"
+
+
+def _any(words: list[str]) -> str:
+    return words[int.from_bytes(os.urandom(4)) % len(words)]
 
 
 def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) -> Found:
     """Claim, seed, record, start, and the first message. `session`: files of a conversation to go on with."""
     host = fleet.host(spec.address)
     kind = fleet.type(spec.type)
-    if kind.prompt == "environment" and len(spec.message.encode()) > PROMPT_MAX:
+    if kind.prompt == "environment" and len(message.encoded(spec.message)) > PROMPT_MAX:
         raise UsageError(f"the message is longer than {PROMPT_MAX} bytes", "put it into a file and name that")
-    plan = workdirs.plan(fleet, host, spec)
-    agent = _claim(fleet, host, spec, plan)
-    if host.name:
-        hosts.remember(fleet.home, host)
-    fleet.step("create", "claim", agent.name)
+    if spec.permissions == "policy" or (spec.permissions == "bypass" and not kind.bypass):
+        raise UsageError(f"type {kind.name} has no --permissions {spec.permissions}", "leave it out")
     try:
+        plan = workdirs.plan(fleet, host, spec)
+        agent = _claim(fleet, host, spec, plan)
+    except MusterError as error:
+        raise store.plainly(error) from error
+    try:
+        if host.name:
+            hosts.remember(fleet.home, host)
+        fleet.step("create", "claim", agent.name)
         agent = workdirs.lay(fleet, host, agent, plan)
         workdirs.furnish(fleet, host, agent, plan)
         fleet.step("create", "seed", agent.name)
@@ -57,11 +66,13 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
         store.write(host, agent, files)
         fleet.step("create", "record", agent.name)
         tmux.start(host, agent.id, spec.memory)
-        fleet.step("create", "start", agent.name)
+    except MusterError as error:
+        _take_back(host, agent)
+        raise store.plainly(error) from error
     except BaseException:
-        workdirs.take_back(fleet, host, agent)
-        store.release(host, agent)
+        _take_back(host, agent)
         raise
+    fleet.step("create", "start", agent.name)
     one = _found(host, agent)
     if spec.message and kind.prompt == "typed":
         _first_message(fleet, one, kind, spec.message)
@@ -74,10 +85,20 @@ def start(fleet: Fleet, one: Found) -> bool:
     if one.status.state not in ENDED:
         return False
     agent = one.agent
-    if agent.phase == "creating":
-        raise MusterError(f"{agent.name} was never finished", f"muster destroy {agent.name}, then create it again")
-    launch = f"timeout={agent.timeout:g} cap={RECORDING_CAP} launch=2\n"
-    files = {"launch": launch.encode(), "argv": shlex.join(agent.resume or agent.argv).encode(), **tmux.bin_files()}
+    if agent.phase:
+        raise MusterError(
+            f"{agent.name} cannot be started: {one.status.reason}", f"muster destroy {one.status.address}"
+        )
+    if not agent.argv:
+        raise MusterError(f"nobody knows any more what {agent.name} ran", f"muster pull {one.status.address}")
+    never = one.status.reason == "never started"
+    argv = agent.argv if never else agent.resume or agent.argv
+    launch = f"timeout={agent.timeout:g} cap={RECORDING_CAP} launch={1 if never else 2}\n"
+    files = {
+        "launch": launch.encode(),
+        "argv": shlex.join(argv).encode("utf-8", "surrogateescape"),
+        **tmux.bin_files(),
+    }
     store.write(one.host, agent, files)
     return tmux.start(one.host, agent.id, int(agent.memory or 0))
 
@@ -99,6 +120,16 @@ def clone(fleet: Fleet, one: Found, address: Address, text: str, labels: dict[st
         permissions=agent.permissions,
     )
     return create(fleet, spec, session)
+
+
+def _take_back(host: Host, agent: Agent) -> None:
+    """Remove what a failed create made. If even that fails the record stays, and `list` and `gc` tell of it."""
+    try:
+        script(host, "stop", agent.id, "0")
+        workdirs.take_back(host, agent)
+        store.release(host, agent)
+    except MusterError:
+        pass
 
 
 def _claim(fleet: Fleet, host: Host, spec: Spec, plan: workdirs.Plan) -> Agent:
@@ -148,7 +179,7 @@ def _prepare(
         "argv": shlex.join(argv).encode("utf-8", "surrogateescape"),
         "launch": f"timeout={agent.timeout:g} cap={RECORDING_CAP} launch=1\n".encode(),
     }
-    done = agent._replace(argv=argv, resume=ready.resume, session=ready.session, phase="", creator={})
+    done = agent._replace(argv=argv, resume=ready.resume, session=ready.session, phase="")
     return done, files
 
 
@@ -156,10 +187,18 @@ def _command(kind: AgentType, agent: Agent, spec: Spec, session: dict[str, bytes
     """What to run: the type's own word on it, or its argv filled in."""
     if kind.prepare:
         return kind.prepare(Launch(agent, agent.folder, spec.args, spec.message, session))
-    key = secrets.token_hex(8)
+    key = _uuid()
     resume = (*_fill(kind.resume or kind.argv, agent, key), *spec.args)
     argv = resume if session else (*_fill(kind.argv, agent, key), *spec.args)
+    if spec.permissions == "bypass":
+        argv, resume = (*argv, *kind.bypass), (*resume, *kind.bypass)
     return Prepared(argv, resume, dict(session), key)
+
+
+def _uuid() -> str:
+    """A random UUID, the form in which clients take the id of a session."""
+    digits = os.urandom(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
 def _fill(argv: tuple[str, ...], agent: Agent, session: str) -> tuple[str, ...]:

@@ -5,10 +5,13 @@ Pure: fed by `store.survey`, it reads no clock and asks nobody.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .model import Agent, Evidence, Status
 
+#: Reasons that say of a lost agent that a `create` or `destroy` of it was cut off: it can be put away.
+CUT_OFF = ("create was interrupted", "never started", "destroy was interrupted")
 #: How long a half-made agent on another machine is still taken to be under way.
 CREATING_GRACE = 120.0
 
@@ -57,23 +60,33 @@ def judge(
         )
 
     started = _time(events.get("started"))
+    alive = pane is not None and not pane["dead"]
+    under_way = creator_alive or (
+        creator_alive is None and bool(agent.creator) and now - agent.created < CREATING_GRACE
+    )
+    if agent.phase == "unreadable":
+        return status("lost", "its record cannot be read", now, "agent.json is damaged; destroy keeps all it has")
     if agent.phase == "creating" and not started:
-        if creator_alive is False or (creator_alive is None and now - agent.created > CREATING_GRACE):
-            return status("lost", "create was interrupted", agent.created, "it was never started")
-        return status("starting", "", agent.created, "it is being created")
+        if under_way:
+            return status("starting", "", agent.created, "it is being created")
+        return status("lost", "create was interrupted", agent.created, "it was never started")
     if agent.phase == "destroying":
+        if creator_alive:
+            return status("stopped", "is being destroyed", now, "a destroy of it is under way")
         return status("lost", "destroy was interrupted", agent.created, "run destroy again, it goes on")
 
     stopped, ended = events.get("stopped"), events.get("exit")
-    alive = pane is not None and not pane["dead"]
     if not alive:
         if stopped and _time(stopped) >= started:
             return status("stopped", "", _time(stopped), "stop ended it")
-        if ended and _time(ended) >= started:
-            return _ended(status, int(ended.get("code", 1)), str(ended.get("why", "")), _time(ended))
+        if ended and _time(ended) >= started and (pane is not None or ended.get("why") != "hangup"):
+            code = ended.get("code")
+            return _ended(status, code if isinstance(code, int) else 1, str(ended.get("why", "")), _time(ended))
         if pane is not None:
             code = 128 + pane["signal"] if pane["signal"] else pane["status"]
             return _ended(status, code, "", started)
+        if not started and under_way:
+            return status("starting", "", agent.created, "it is being created")
         if not started:
             return status("lost", "never started", agent.created, "there is a record and no session")
         return status("lost", "its session is gone", started, "no end was recorded and tmux has no session")
@@ -85,7 +98,7 @@ def judge(
         return status("starting", "", started, "its process is up, it has said nothing yet")
     kind = max(turns, key=lambda name: (_time(turns[name]), name != "started"))
     event = turns[kind]
-    until = event.get("until") if isinstance(event.get("until"), int | float) else None
+    until = _finite(event.get("until"))
     return status(
         TURN[kind],
         REASON.get(kind, ""),
@@ -97,7 +110,9 @@ def judge(
 
 def last_word(events: dict[str, dict[str, Any]]) -> str:
     """The newest thing a client said that a person can read; empty for a plain command."""
-    spoken = {kind: event for kind, event in events.items() if kind in ("turn-end", "ask", "permission", "tool", "error")}
+    spoken = {
+        kind: event for kind, event in events.items() if kind in ("turn-end", "ask", "permission", "tool", "error")
+    }
     if not spoken:
         return ""
     event = spoken[max(spoken, key=lambda kind: _time(spoken[kind]))]
@@ -117,8 +132,16 @@ def _ended(status: Any, code: int, why: str, since: float) -> Status:
 
 
 def _time(event: dict[str, Any] | None) -> float:
-    value = (event or {}).get("t", 0.0)
-    return float(value) if isinstance(value, int | float) else 0.0
+    return _finite((event or {}).get("t")) or 0.0
+
+
+def _finite(value: object) -> float | None:
+    """A moment that a clock can show: what a client wrote may be any number."""
+    try:
+        number = float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        return None
+    return number if 0 <= number < 1e11 else None
 
 
 def _tell(event: dict[str, Any]) -> str:

@@ -260,9 +260,15 @@ class Fleet:
         return message.answer(one.host, lambda: self.look(one), self.type(one.agent.type), text)
 
     def rename(self, one: Found, new: str) -> Agent:
+        from . import git
         from .model import check_name
+        from .workdirs import tree
 
-        return store.rename(one.host, one.agent, check_name(new))
+        agent = one.agent
+        check_name(new)
+        if agent.branch == f"muster/{agent.name}" and agent.mode in ("worktree", "mirror"):
+            agent = agent._replace(branch=git.rename(one.host, tree(agent), f"muster/{new}").branch)
+        return store.rename(one.host, agent, new)
 
     def label(self, one: Found, labels: Mapping[str, str], remove: Iterable[str] = ()) -> Agent:
         merged = {**one.agent.labels, **labels}

@@ -7,13 +7,14 @@ fired for this very text is. A type that leaves no receipt can be typed to, and 
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from . import store, tmux
-from .errors import MusterError, Stuck, TimedOut
-from .host import Host, script
+from .errors import MusterError, Stuck, TimedOut, UsageError
+from .host import CommandFailed, Host, script
 from .model import ENDED, Status
 from .plugins import AgentType
 
@@ -28,9 +29,10 @@ def deliver(host: Host, look: Callable[[], Status], kind: AgentType, text: str) 
 
     Raises `Stuck` with a dialog open, `TimedOut` without a receipt, `MusterError` when it does not run.
     """
+    encoded(text)
     status = _when_open(look)
     agent_id = status.agent.id
-    _lock(host, agent_id, status)
+    owner = _lock(host, agent_id, status)
     try:
         before = _receipts(host, agent_id)
         if kind.clear:
@@ -41,7 +43,15 @@ def deliver(host: Host, look: Callable[[], Status], kind: AgentType, text: str) 
             return "typed"
         return _await_receipt(host, status, before, text)
     finally:
-        script(host, "lock", "off", agent_id)
+        script(host, "lock", "off", agent_id, owner)
+
+
+def encoded(text: str) -> bytes:
+    """The text as it travels; `UsageError` when it is no text."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("the text is not UTF-8", "iconv -t utf-8 makes it so") from error
 
 
 def answer(host: Host, look: Callable[[], Status], kind: AgentType, text: str) -> str:
@@ -102,20 +112,36 @@ def _receipts(host: Host, agent_id: str) -> dict[str, Any]:
     found = {}
     for path, content in store.read(host, agent_id, "ev/prompt", "ev/queued").items():
         try:
-            found[path[3:]] = json.loads(content)
-        except ValueError:
+            event = json.loads(content)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(event, dict):
+            found[path[3:]] = event
     return found
 
 
-def _lock(host: Host, agent_id: str, status: Status) -> None:
-    """One sender at a time; a lock whose owner died is taken over after a while."""
-    _until(
-        lambda: script(host, "lock", "on", agent_id).returncode == 0,
-        RECEIPT_SECONDS * 3,
-        f"another sender holds {status.agent.name}",
-        status.agent.name,
-    )
+def _lock(host: Host, agent_id: str, status: Status) -> str:
+    """One sender at a time; a lock whose owner died is taken over. Returns whose it is now: ours."""
+    mine = store.me()
+    owner = f"{mine['machine']}:{mine['pid']}:{mine['born']}:{threading.get_ident()}"
+
+    def take() -> bool:
+        done = script(host, "lock", "on", agent_id, owner)
+        if done.returncode not in (0, 17):
+            raise CommandFailed(f"cannot send to {status.agent.name}", done.returncode, done.stderr)
+        if done.returncode == 17 and _died(done.stdout.decode("utf-8", "replace").strip(), mine["machine"]):
+            script(host, "lock", "break", agent_id, done.stdout.decode("utf-8", "replace").strip())
+        return done.returncode == 0
+
+    _until(take, RECEIPT_SECONDS * 3, f"another sender holds {status.agent.name}", status.agent.name)
+    return owner
+
+
+def _died(owner: str, machine: str) -> bool:
+    parts = owner.split(":")
+    if len(parts) != 4 or not parts[1].isdigit():
+        return False
+    return store.alive({"machine": parts[0], "pid": int(parts[1]), "born": parts[2]}, machine) is False
 
 
 def _until(true: Callable[[], bool], seconds: float, otherwise: str, name: str) -> None:

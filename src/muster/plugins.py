@@ -14,7 +14,7 @@ from .errors import UsageError
 from .host import Host
 from .model import Agent
 
-BUILTIN_TYPES = ("command", "replay")
+BUILTIN_TYPES = ("command", "replay", "claude", "codex", "opencode")
 BUILTIN_PROVIDERS = ("local", "ssh")
 #: Types that `create` takes by itself when none is named, in this order, if their program is on PATH.
 CLIENTS = ("claude", "codex", "opencode")
@@ -59,6 +59,8 @@ class AgentType(NamedTuple):
     """The transcript in the agent's folder, in muster's own schema; empty: it keeps none."""
     clear: tuple[str, ...] = ()
     """Keys that empty its input box."""
+    bypass: tuple[str, ...] = ()
+    """Arguments that make it skip its permission dialogs; empty: it has no such mode."""
     yes: tuple[str, ...] = ("Enter",)
     no: tuple[str, ...] = ("Escape",)
     prepare: Callable[[Launch], Prepared] | None = None

@@ -7,17 +7,26 @@ called by the agent's id, so that renaming an agent moves nothing under a proces
 from __future__ import annotations
 
 import json
+import math
 import os
-import secrets
 import socket
 from typing import Any, NamedTuple
 
 from .cast import last_line
 from .errors import MusterError, Refused
 from .host import CommandFailed, Host, checked, script
-from .model import Agent
+from .model import Agent, check_name
 
 ANSWER_SECONDS = 5.0
+FULL = ("No space left", "Disk quota exceeded")
+#: What programs say when the machine is at fault, what that means, and what to do.
+TROUBLE = (
+    ("No space left", "no space left for the agent", "muster gc shows what can be removed"),
+    ("Disk quota exceeded", "no space left for the agent", "muster gc shows what can be removed"),
+    ("Read-only file system", "the place for the agent is read-only", "MUSTER_HOME=FOLDER moves muster's state"),
+    ("Permission denied", "no right to write there", "MUSTER_HOME=FOLDER moves muster's state"),
+    ("not installed", "a program is missing", "muster doctor shows what is missing"),
+)
 
 
 class Seen(NamedTuple):
@@ -34,17 +43,16 @@ class Seen(NamedTuple):
 class Survey(NamedTuple):
     now: float
     agents: list[Seen]
-    unreadable: list[str]
-    """Ids whose record cannot be read."""
+    """One for each folder; `phase` is `unreadable` where the record in it is none."""
 
 
 def new_id(name: str) -> str:
-    return f"{name[:40]}-{secrets.token_hex(4)}"
+    return f"{name[:40]}-{os.urandom(4).hex()}"
 
 
 def me() -> dict[str, Any]:
     """Who is making an agent: lets a survey tell an interrupted create from one under way."""
-    return {"machine": socket.gethostname(), "pid": os.getpid()}
+    return {"machine": socket.gethostname(), "pid": os.getpid(), "born": _born(os.getpid())}
 
 
 def survey(host: Host, timeout: float | None = ANSWER_SECONDS) -> Survey:
@@ -56,13 +64,19 @@ def survey(host: Host, timeout: float | None = ANSWER_SECONDS) -> Survey:
     now = 0.0
     panes: dict[str, dict[str, Any]] = {}
     files: dict[str, dict[str, str]] = {}
+    names: dict[str, str] = {}
     for line in text.decode("utf-8", "replace").split("\n"):
         kind, _, rest = line.partition(" ")
         if kind == "file":
             path, _, content = rest.partition("\t")
             agent_id, _, file = path.partition("/")
-            files.setdefault(agent_id, {})[file] = content
-        elif kind == "pane":
+            if agent_id == "..":
+                names[file.removeprefix("names/")] = content
+            elif agent_id in files:
+                files[agent_id][file] = content
+        elif kind == "dir":
+            files[rest] = {}
+        elif kind == "pane" and rest.count(" ") >= 4:
             name, dead, code, signal, pid, *command = rest.split(" ", 5)
             panes[name] = {
                 "dead": dead == "1",
@@ -75,30 +89,19 @@ def survey(host: Host, timeout: float | None = ANSWER_SECONDS) -> Survey:
             now = float(rest)
     lines = _tails(tails)
     machine = socket.gethostname()
-    agents, unreadable = [], []
+    agents = []
     for agent_id, found in files.items():
-        try:
-            agent = Agent.from_json(json.loads(found["agent.json"]))
-            if agent.id != agent_id:
-                raise ValueError("the record is of another agent")
-        except (ValueError, KeyError):
-            unreadable.append(agent_id)
-            continue
+        agent = _named(_agent(agent_id, found.get("agent.json", ""), now), names)
+        maker = alive(agent.creator, machine) if agent.creator else None
+        if agent.phase == "creating" and names.get(agent.name) != agent_id and maker:
+            continue  # it does not have its name yet, and may not get it
         events = {
             file[3:]: event for file, text in found.items() if file.startswith("ev/") and (event := _object(text))
         }
-        agents.append(
-            Seen(
-                agent,
-                events,
-                panes.get(agent_id),
-                _object(found.get("usage.json", "")),
-                lines.get(agent_id, ""),
-                _alive(agent.creator, machine) if agent.phase else None,
-            )
-        )
+        usage = _object(found.get("usage.json", ""))
+        agents.append(Seen(agent, events, panes.get(agent_id), usage, lines.get(agent_id, ""), maker))
     agents.sort(key=lambda seen: (seen.agent.created, seen.agent.name))
-    return Survey(now, agents, unreadable)
+    return Survey(now, agents)
 
 
 def claim(host: Host, agent: Agent) -> str:
@@ -110,7 +113,7 @@ def claim(host: Host, agent: Agent) -> str:
             f"use another name, --reuse to go on with it, or: muster destroy {agent.name}",
         )
     if done.returncode:
-        raise _full(CommandFailed("create", done.returncode, done.stderr))
+        raise plainly(CommandFailed("create", done.returncode, done.stderr))
     return done.stdout.decode().strip()
 
 
@@ -119,7 +122,7 @@ def write(host: Host, agent: Agent, files: dict[str, bytes] | None = None) -> No
     try:
         checked(host, "put", agent.id, input=tar({**(files or {}), "agent.json.new": record(agent)}))
     except CommandFailed as error:
-        raise _full(error) from error
+        raise plainly(error) from error
 
 
 def rename(host: Host, agent: Agent, new: str) -> Agent:
@@ -184,17 +187,40 @@ def _header(name: str, mode: int, size: int) -> bytes:
     return head[:148] + f"{sum(head):06o}\0 ".encode() + head[156:]
 
 
+def _agent(agent_id: str, text: str, now: float) -> Agent:
+    """What the record says; a damaged one is an agent too, with its folder, work dir and processes."""
+    try:
+        agent = Agent.from_json(json.loads(text))
+        check_name(agent.name)
+        int(agent.memory or 0)
+        if agent.id == agent_id and all(map(math.isfinite, (agent.created, agent.timeout))):
+            return agent
+    except (ValueError, RecursionError):
+        pass
+    return Agent(agent_id, agent_id, "?", created=now, phase="unreadable")
+
+
+def _named(agent: Agent, names: dict[str, str]) -> Agent:
+    """Under the name it has claimed: a record that tells another does not take it over."""
+    if names.get(agent.name, agent.id) == agent.id:
+        return agent
+    return agent._replace(name=next((name for name, owner in names.items() if owner == agent.id), agent.id))
+
+
 def _tails(text: bytes) -> dict[str, str]:
-    """The last line of each recording, from what `tail` printed of all of them."""
+    """The last line of each recording, from what `tail` printed of all of them.
+
+    A recording may hold what looks like the head of another: what comes twice is not believed.
+    """
     lines: dict[str, str] = {}
     for part in text.split(b"==> ./")[1:]:
         path, _, content = part.partition(b" <==\n")
         agent_id = path.partition(b"/")[0].decode("utf-8", "replace")
-        lines.setdefault(agent_id, last_line(content))
+        lines[agent_id] = "" if agent_id in lines else last_line(content)
     return lines
 
 
-def _alive(creator: dict[str, Any], machine: str) -> bool | None:
+def alive(creator: dict[str, Any], machine: str) -> bool | None:
     """Whether the process that made the record lives; None when it is on another machine."""
     if creator.get("machine") != machine or not isinstance(creator.get("pid"), int):
         return None
@@ -204,13 +230,22 @@ def _alive(creator: dict[str, Any], machine: str) -> bool | None:
         return False
     except OSError:
         pass
-    return True
+    return creator.get("born", "") in ("", _born(creator["pid"]))
+
+
+def _born(pid: int) -> str:
+    """When a process began, in its kernel's own count; numbers of processes are used again, this is not."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
 
 
 def _object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -219,9 +254,16 @@ def _int(text: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _full(error: CommandFailed) -> MusterError:
-    if "No space left" in error.stderr:
-        return MusterError(f"no space left for the agent: {error.stderr.splitlines()[0]}", "muster gc frees space")
+def plainly(error: MusterError) -> MusterError:
+    """The same failure, in words that say what to do about it."""
+    if not isinstance(error, CommandFailed):
+        return error
+    for sign, what, hint in TROUBLE:
+        if sign in error.stderr and (not error.hint or sign in FULL):
+            line = next(line for line in error.stderr.splitlines() if sign in line)
+            return MusterError(f"{what}: {line.strip()}", hint)
+    if error.code == 127 and not error.hint:
+        error.hint = "muster doctor shows what is missing"
     return error
 
 

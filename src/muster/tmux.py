@@ -61,7 +61,7 @@ def switch(host: Host, agent_id: str, client: str, back: list[str]) -> list[str]
     Inside muster's own server that is `switch-client`. Another server cannot switch to a session it
     does not have: its client is exchanged for one of ours, and comes back when that one is left.
     """
-    theirs, _, rest = client.partition(",")
+    theirs = client.partition(",")[0]
     ours = checked(host, "tmux", "socket", agent_id).decode().strip()
     if _same(theirs, ours):
         return ["tmux", "-S", ours, "switch-client", "-t", f"={agent_id}:"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import fanout, git, store, tmux
+from . import evidence, fanout, git, store, tmux
 from .errors import MusterError, NotFound, Refused
 from .host import CommandFailed, Found, Host, checked, script
 from .model import Address, Agent, Status
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
     from .fleet import Fleet
 
 DAYS = 30
+#: Kinds of left-overs that no record explains: what each is, and what `gc` does with it.
+LEFT = {
+    "work": ("unique", "to the trash"),
+    "folder": ("empty", "removed"),
+    "name": ("empty", "removed"),
+    "session": ("without a record", "removed"),
+}
 
 
 class Gone(NamedTuple):
@@ -44,8 +53,8 @@ class Gone(NamedTuple):
 
 def destroy(fleet: Fleet, one: Found) -> dict[str, Any]:
     """Mark, stop, park, forget. Killed in between, the agent is still listed, and `destroy` again goes on."""
-    host, agent = one.host, one.agent
-    at = _tree(host, agent)
+    host, agent = one.host, _whole(one.host, one.agent)
+    at = tree(agent)
     kept = agent.trash.get("kept") if agent.phase == "destroying" else _worth(host, agent, at)
     marked = agent._replace(phase="destroying", trash={"destroyed": time.time(), "kept": kept}, creator=store.me())
     store.write(host, marked)
@@ -134,28 +143,37 @@ def days(fleet: Fleet) -> int:
 
 
 def _half_made(fleet: Fleet, host: Host, statuses: list[Status], yes: bool) -> list[dict[str, Any]]:
-    """Agents whose `create` or `destroy` was interrupted: both end in the trash."""
+    """Agents whose `create` or `destroy` was interrupted: both end in the trash. A damaged record is only told of."""
     rows = []
     for status in statuses:
-        if status.state != "lost" or status.agent.phase not in ("creating", "destroying"):
-            continue
-        if yes:
-            destroy(fleet, Found(host, status))
-        rows.append(_row("half-made agent", host, status.agent.name, status.reason, 0, "to the trash"))
+        if status.agent.phase == "unreadable":
+            keep = f"kept: muster destroy {status.address}"
+            rows.append(_row("agent", host, status.agent.name, "unique, its record cannot be read", 0, keep))
+        elif status.state == "lost" and status.reason in evidence.CUT_OFF:
+            action = _done(partial(destroy, fleet, Found(host, status)), yes, "to the trash")
+            rows.append(_row("half-made agent", host, status.agent.name, status.reason, 0, action))
     return rows
+
+
+def _done(act: Callable[[], object], yes: bool, action: str) -> str:
+    """What became of one left-over; a failure does not keep the rest from being cleaned."""
+    try:
+        if yes:
+            act()
+    except MusterError as error:
+        return f"failed: {error.message}"
+    return action
 
 
 def _left_over(host: Host, limit: float, yes: bool) -> list[dict[str, Any]]:
     gone = {item.agent.id: item for item in _read(host)}
     rows = []
     for line in checked(host, "trash", "left").decode("utf-8", "replace").splitlines():
-        kind, name, kilobytes = line.split("\t")
-        size = int(kilobytes or 0) * 1024
-        if kind != "trash":
-            action = "to the trash" if kind == "work" else "removed"
-            verdict = {"work": "unique", "folder": "empty", "name": "empty", "session": "without a record"}[kind]
-            if yes:
-                checked(host, "trash", "clean", kind, name)
+        kind, name, kilobytes = [*line.split("\t"), "", ""][:3]
+        size = int(kilobytes) * 1024 if kilobytes.isdigit() else 0
+        if kind in LEFT:
+            verdict, action = LEFT[kind]
+            action = _done(partial(checked, host, "trash", "clean", kind, name), yes, action)
             rows.append(_row({"work": "work dir"}.get(kind, kind), host, name, verdict, size, action))
             continue
         item = gone.get(name)
@@ -167,9 +185,8 @@ def _left_over(host: Host, limit: float, yes: bool) -> list[dict[str, Any]]:
             until = time.strftime("%Y-%m-%d", time.localtime(since + limit))
             rows.append(_row("trash", host, name, _verdict(item), size, f"kept until {until}"))
         else:
-            if yes:
-                drop(item)
-            rows.append(_row("trash", host, name, _verdict(item), size, "removed"))
+            verdict = _verdict(item)
+            rows.append(_row("trash", host, name, verdict, size, _done(partial(drop, item), yes, "removed")))
     return rows
 
 
@@ -230,13 +247,15 @@ def _read(host: Host) -> list[Gone]:
     for line in done.stdout.decode("utf-8", "replace").splitlines():
         try:
             found.append(Gone(host, Agent.from_json(json.loads(line.partition("\t")[2]))))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
     return found
 
 
 def _worth(host: Host, agent: Agent, at: git.Tree) -> list[str]:
     """What the agent has that its base has not, in words."""
+    if agent.phase == "unreadable":
+        return ["a record that cannot be read", "its work dir"]
     if not agent.base or not at.workdir or agent.mode == "in-place":
         return []
     try:
@@ -251,16 +270,26 @@ def _worth(host: Host, agent: Agent, at: git.Tree) -> list[str]:
     return kept
 
 
-def _tree(host: Host, agent: Agent) -> git.Tree:
-    """What git has to know; for an agent whose create was interrupted, as far as it got."""
-    if agent.workdir or agent.phase != "creating":
-        return tree(agent)
+def _whole(host: Host, agent: Agent) -> Agent:
+    """The agent with its work dir; where a create was interrupted or the record is damaged, as found on the host."""
+    if agent.workdir or not agent.phase:
+        return agent
     home = _home(host, agent)
     workdir = f"{home}/work/{agent.id}"
-    found = git.find(host, workdir) if agent.mode == "worktree" else None
-    if found and os.path.basename(found.top) == agent.id:
-        return git.Tree(workdir, f"{home}/agents/{agent.id}/git", found.gitdir, found.common, agent.branch)
-    return git.Tree(workdir, "")
+    found = git.find(host, workdir)
+    agent = agent._replace(folder=f"{home}/agents/{agent.id}")
+    if found is None or os.path.basename(found.top) != agent.id:
+        return agent._replace(workdir="" if agent.mode == "in-place" else workdir, gitdir="", common="")
+    kind = "worktree" if "/worktrees/" in found.gitdir else "mirror"
+    return agent._replace(
+        workdir=workdir,
+        cwd=agent.cwd or workdir,
+        gitdir=found.gitdir,
+        common=found.common,
+        mode=agent.mode or kind,
+        branch=agent.branch or found.branch,
+        repo=agent.repo or (os.path.dirname(found.common) if kind == "worktree" else ""),
+    )
 
 
 def _home(host: Host, agent: Agent) -> str:

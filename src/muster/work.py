@@ -72,7 +72,7 @@ def pull(fleet: Fleet, one: Found, *, how: str, uncommitted: bool, force: bool, 
             raise UsageError(f"{home.common} is bare, nothing is checked out", f"leave --{how} out")
         message = f"Merge the work of {agent.name}" if how == "merge" else f"{agent.name}: all changes"
         result["head"] = git.integrate(fleet.local, home.top, branch, how, message)
-        done = {"merge": "merged", "rebase": "put on top", "squash": "staged as one change"}[how]
+        done = {"merge": "merged", "rebase": "put on top", "squash": "added as one commit"}[how]
         told = f"{branch} {done} in {home.top}"
     elif not uncommitted:
         dirty = git.info(one.host, {0: at})[0].dirty

@@ -152,17 +152,14 @@ def furnish(fleet: Fleet, host: Host, agent: Agent, plan: Plan) -> None:
             raise CommandFailed("[workdir] setup", done.returncode, done.stderr, "mend the command, then create again")
 
 
-def take_back(fleet: Fleet, host: Host, agent: Agent) -> None:
+def take_back(host: Host, agent: Agent) -> None:
     """Remove the work dir of an agent that never started: all in it was a copy."""
-    if not agent.workdir or agent.mode == "in-place":
-        return
-    home = agent.folder.rpartition("/agents/")[0]
-    if agent.mode == "worktree":
-        git.park(host, tree(agent), f"{home}/trash/{agent.id}", agent.id)
-        git.drop(host, agent.common, agent.id)
-    else:
-        script(host, "trash", "work", agent.id, agent.workdir)
-    script(host, "trash", "drop", agent.id)
+    if agent.mode == "worktree" and agent.workdir:
+        git_dir = ["git", f"--git-dir={agent.common}", "-c", "core.hooksPath=/dev/null"]
+        host.run([*git_dir, "worktree", "remove", "--force", "--force", "--", agent.workdir])
+        # Only where it began: a branch that has moved has something on it.
+        host.run([*git_dir, "update-ref", "-d", f"refs/heads/{agent.branch}", agent.base])
+    checked(host, "trash", "scrap", agent.id)
 
 
 def _branch(fleet: Fleet, repo: git.Repo, spec: Spec) -> tuple[str, str]:

@@ -56,6 +56,11 @@ def test_a_created_agent_works_on_its_own_branch_with_its_own_files(place: Place
     assert world.ok("exec", place.at("one"), "--", "cat", "README").stdout == "changed, not committed\n"
     assert world.ok("exec", place.at("one"), "--", "cat", "new file").stdout == "untracked\n"
     assert world.ok("exec", place.at("one"), "--", "git", "branch", "--show-current").stdout == "muster/one\n"
+    # What I had not committed is not the agent's doing.
+    assert world.ok("diff", place.at("one")).stdout == ""
+    world.ok("exec", place.at("one"), "--", "sh", "-c", "echo more >> README")
+    assert "-changed" not in world.ok("diff", place.at("one")).stdout
+    assert "+more" in world.ok("diff", place.at("one")).stdout
     # What is mine stays mine.
     assert world.git("branch", "--show-current") == "main"
     assert world.git("status", "--porcelain").split("\n") == [" M README", '?? "new file"']
@@ -307,8 +312,10 @@ def test_rename_and_label_of_a_live_agent(place: Place) -> None:
     world.ok("rename", place.at("one"), "two")
     assert world.state(place.at("two")) == "working"
     world.fails(3, "explain", place.at("one"))
-    start_command(place, "three", "sleep", "1000")
-    world.fails(5, "rename", place.at("three"), "two")
+    assert world.agents()[place.at("two")]["branch"] == "muster/two"
+    assert world.ok("exec", place.at("two"), "--", "git", "branch", "--show-current").stdout == "muster/two\n"
+    start_command(place, "one", "sleep", "1000")
+    world.fails(5, "rename", place.at("one"), "two")
     world.ok("label", place.at("two"), "--set", "run=42")
     rows = world.ok("list", "-l", "run=42", "--json").json["agents"]
     assert [row["name"] for row in rows] == ["two"]

@@ -68,8 +68,9 @@ def agent_json(status: Status, git: tuple[int, int] | None = None) -> dict[str, 
     """One agent as `list --json` shows it; what is not known is null."""
     agent, usage = status.agent, status.usage
     tokens = [usage.get(key) for key in ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")]
-    known = [value for value in tokens if isinstance(value, int)]
+    known = [value for value in tokens if isinstance(value, int) and 0 <= value < 1e15]
     cost = usage.get("cost_usd")
+    cost = cost if isinstance(cost, int | float) and 0 <= cost < 1e9 else None
     return {
         "name": agent.name,
         "address": str(status.address),
@@ -89,7 +90,7 @@ def agent_json(status: Status, git: tuple[int, int] | None = None) -> dict[str, 
         "ahead": git[0] if git else None,
         "dirty": git[1] if git else None,
         "tokens": sum(known) if known else None,
-        "cost_usd": cost if isinstance(cost, int | float) else None,
+        "cost_usd": cost,
         "last_line": render.plain(status.last_line)[:500] or None,
         "id": agent.id,
         "exit_code": status.exit_code,

@@ -77,16 +77,17 @@ def _dispatch(words: list[str]) -> int:
     from ..errors import MusterError
     from . import render
 
-    if verb not in VERBS:
-        return _foreign(verb, words[1:])
     own = words[: words.index("--")] if "--" in words else words
     verbose = "-v" in own or "--verbose" in own
     wants_json = "--json" in own
+    if verb not in VERBS:
+        return _foreign(verb, words[1:], wants_json)
     try:
         from . import parse
 
         return parse.run(verb, words[1:])
     except MusterError as error:
+        error.hint = error.hint or _hint(error, verb)
         render.error(error, as_json=wants_json)
         if verbose:
             _traceback()
@@ -98,11 +99,13 @@ def _dispatch(words: list[str]) -> int:
 
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM):
             where = f": {error.filename}" if error.filename else ""
-            render.error(MusterError(f"{os.strerror(error.errno)}{where}", "free or open that place and try again"))
+            told = MusterError(f"{os.strerror(error.errno)}{where}", "free or open that place and try again")
+            render.error(told, as_json=wants_json)
         else:
             log = _log_bug(words)
             kept = f"the details are in {log}" if log else "-v shows the details"
-            render.error(MusterError(f"this is a bug in muster: {type(error).__name__}: {error}", kept))
+            told = MusterError(f"this is a bug in muster: {type(error).__name__}: {error}", kept)
+            render.error(told, as_json=wants_json)
         if verbose:
             _traceback()
         return 1
@@ -125,7 +128,14 @@ def _help() -> int:
     return 0
 
 
-def _foreign(verb: str, words: list[str]) -> int:
+def _hint(error: Exception, verb: str) -> str:
+    """What to type, for an error that does not say so itself."""
+    if isinstance(error, ValueError):
+        return f"muster {verb} --help"
+    return "muster list" if isinstance(error, LookupError) else "muster doctor shows what is missing"
+
+
+def _foreign(verb: str, words: list[str], as_json: bool) -> int:
     import shutil
 
     from ..config import nearest
@@ -135,7 +145,8 @@ def _foreign(verb: str, words: list[str]) -> int:
     program = None if verb.startswith("-") or "/" in verb else shutil.which(f"muster-{verb}")
     if program:
         os.execv(program, [program, *words])
-    render.error(UsageError(f"there is no verb {verb!r}", f"{nearest(verb, list(VERBS))} `muster --help` lists all"))
+    told = UsageError(f"there is no verb {verb!r}", f"{nearest(verb, list(VERBS))} `muster --help` lists all")
+    render.error(told, as_json=as_json)
     return 2
 
 

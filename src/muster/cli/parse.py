@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from typing import Any, NoReturn
 
@@ -26,7 +27,12 @@ class Parser(argparse.ArgumentParser):
     rest: str = ""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, f"{self.prog} --help")
+        said = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
+        near = nearest(said[1], re.split(r"[', ]+", said[2].strip("'"))) if said else ""
+        raise UsageError(message, f"{near} {self.prog} --help".strip())
+
+    def flags(self) -> list[str]:
+        return [flag for action in self._actions for flag in action.option_strings]
 
     def format_help(self) -> str:
         usage = self.format_usage().replace("usage: ", "Usage: ", 1).rstrip()
@@ -51,6 +57,9 @@ def build(verb: str) -> tuple[Parser, Any]:
     parser.examples = module.EXAMPLES
     parser.rest = getattr(module, "REST", "")
     module.options(parser)
+    for action in parser._actions:
+        if action.dest in ("address", "name", "names"):  # an empty word is an unset variable, not a wish
+            action.type, action.default = _not_empty, [] if action.dest == "names" else None
     parser.add_argument("--json", action="store_true", help="print one JSON document (docs/json.md)")
     parser.add_argument("-v", "--verbose", action="store_true", help="show the inner details of an error")
     return parser, module
@@ -67,7 +76,12 @@ def run(verb: str, words: list[str]) -> int:
         return 0
     fleet = Fleet()
     apply_defaults(parser, verb, fleet)
-    args = parser.parse_args(words)
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        near = f"{nearest(flag, parser.flags())} " if flag.startswith("-") else ""
+        what = "option" if flag.startswith("-") else "argument"
+        raise UsageError(f"muster {verb} takes no {what} {flag!r}", f"{near}{parser.prog} --help")
     args.rest = rest
     code: int = module.run(args, fleet)
     return code
@@ -128,8 +142,15 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=30, width=100)
 
 
+def _not_empty(word: str) -> str:
+    if not word:
+        raise argparse.ArgumentTypeError("it is empty")
+    return word
+
+
 def stdin_words() -> list[str]:
-    return [line.strip() for line in sys.stdin if line.strip()]
+    lines = sys.stdin.buffer.read().decode("utf-8", "replace").splitlines()
+    return [line.strip() for line in lines if line.strip()]
 
 
 def terminal() -> bool:

@@ -30,9 +30,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--rebase", dest="how", action="store_const", const="rebase", help="and put its commits on top of yours"
     )
-    how.add_argument(
-        "--squash", dest="how", action="store_const", const="squash", help="and stage it all as one change"
-    )
+    how.add_argument("--squash", dest="how", action="store_const", const="squash", help="and add it all as one commit")
     add("--uncommitted", action="store_true", help="also what the agent has not committed, as one commit on top")
     add("--force", action="store_true", help="replace a muster/NAME that has other commits")
     add(

@@ -9,7 +9,7 @@ EXAMPLES = """
 muster rename fix-login fix-login-2
 """
 TEXT = """
-Gives an agent another name. Its session, work dir and branch stay as they are, also while it works.
+Gives an agent another name. Its branch muster/NAME is renamed with it; its session and work dir stay, also while it works.
 """
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from ..errors import MusterError
 
@@ -25,7 +25,14 @@ COLOURS = {
 
 
 def out(text: str = "", end: str = "\n") -> None:
-    sys.stdout.write(text + end)
+    _write(sys.stdout, text + end)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:  # a terminal that does not have the character, or half a character of an agent's
+        stream.write(text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii"))
 
 
 def raw(data: bytes) -> None:
@@ -36,24 +43,32 @@ def raw(data: bytes) -> None:
 
 def note(text: str) -> None:
     """Progress and messages, which go to stderr."""
-    sys.stderr.write(plain(text, keep="\n") + "\n")
+    _write(sys.stderr, plain(text, keep="\n") + "\n")
     sys.stderr.flush()
 
 
 def document(value: Any) -> None:
     """The one JSON document of a verb."""
-    out(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+    out(_json(value, 2 if sys.stdout.isatty() else None))
 
 
 def line(value: Any) -> None:
     """One line of JSON Lines."""
-    out(json.dumps(value, ensure_ascii=False))
+    out(_json(value))
     sys.stdout.flush()
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    """JSON in which every character that could do something to a terminal is escaped; it reads back the same."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(char if char == "\n" or char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 def error(problem: MusterError, as_json: bool = False) -> None:
     if as_json:
-        out(json.dumps({"error": problem_json(problem)}))
+        out(_json({"error": problem_json(problem)}))
         sys.stdout.flush()
     text = f"muster: {problem.message}"
     if problem.hint:
@@ -138,4 +153,7 @@ def size(count: int) -> str:
 
 
 def when(epoch: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch))
+    except (OverflowError, ValueError, OSError):  # an agent wrote it
+        return "?"

@@ -19,6 +19,18 @@ def home(env: Mapping[str, str]) -> str:
     return os.path.join(state, "muster")
 
 
+#: Where git is told to look, by a hook or an outer session: never what a command on an agent is about.
+GIT_PLACES = (
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
+    *("GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_QUARANTINE_PATH", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE"),
+)
+
+
+def without_git_places(argv: Sequence[str]) -> list[str]:
+    found = [f"-u{name}" for name in GIT_PLACES if name in os.environ]
+    return ["env", *found, *argv] if found else list(argv)
+
+
 class LocalHost:
     name = ""
     provider = "local"
@@ -29,15 +41,15 @@ class LocalHost:
     def run(
         self, argv: Sequence[str], *, input: bytes | IO[bytes] | None = None, timeout: float | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        return call(argv, input, timeout)
+        return call(without_git_places(argv), input, timeout)
 
     def attach(self, argv: Sequence[str]) -> list[str]:
-        return list(argv)
+        return without_git_places(argv)
 
     def stream(
         self, argv: Sequence[str], *, stdin: int | IO[bytes] | None = None, stdout: int | IO[bytes] | None = None
     ) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(argv, stdin=stdin, stdout=stdout)
+        return subprocess.Popen(without_git_places(argv), stdin=stdin, stdout=stdout)
 
 
 class Local:

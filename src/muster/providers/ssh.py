@@ -7,7 +7,6 @@ each command travels with everything that a shell could have an opinion on as oc
 from __future__ import annotations
 
 import os
-import secrets
 import subprocess
 from collections.abc import Sequence
 from typing import IO
@@ -18,6 +17,20 @@ from ..host import call
 #: What ssh itself answers with; the same number from a remote command cannot be told apart by it alone.
 SSH_FAILED = 255
 CONNECT_SECONDS = 4
+
+
+#: Run a command and pass on what it prints behind the mark; `read` takes no byte beyond a line.
+_BEHIND = """
+mark=$1
+shift
+exec 3>&1
+code=$(
+	{ { "$@" 3>&- 4>&-; echo "$?" >&4; } | {
+		while IFS= read -r line; do [ "$line" != "$mark" ] || exec cat >&3 4>&-; done
+	}; } 4>&1
+)
+exit "$code"
+"""
 
 
 class SshHost:
@@ -33,7 +46,7 @@ class SshHost:
         self, argv: Sequence[str], *, input: bytes | IO[bytes] | None = None, timeout: float | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         # A login shell may talk before it obeys: what counts begins behind the mark.
-        mark = secrets.token_hex(8)
+        mark = os.urandom(8).hex()
         command = _encode(f"echo {mark}; exec {_join(argv)}")
         done = call([*self._ssh("-T", "-oBatchMode=yes"), command], input, timeout)
         _, found, out = done.stdout.partition(mark.encode() + b"\n")
@@ -47,9 +60,9 @@ class SshHost:
     def stream(
         self, argv: Sequence[str], *, stdin: int | IO[bytes] | None = None, stdout: int | IO[bytes] | None = None
     ) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [*self._ssh("-T", "-oBatchMode=yes"), _encode(f"exec {_join(argv)}")], stdin=stdin, stdout=stdout
-        )
+        mark = os.urandom(8).hex()
+        ssh = [*self._ssh("-T", "-oBatchMode=yes"), _encode(f"printf '\\n{mark}\\n'; exec {_join(argv)}")]
+        return subprocess.Popen(["sh", "-c", _BEHIND, "muster-ssh", mark, *ssh], stdin=stdin, stdout=stdout)
 
     def forget(self) -> None:
         """Drop the shared connection, so that the next command makes a new one."""

@@ -1,15 +1,30 @@
 # shellcheck shell=sh
 # get ID NAME…: those files of an agent's folder that exist, as a tar; from the trash when it is there.
-mu_id=$1
+# Of a file that has grown beyond all caps (only an agent itself can do that) the end is sent.
+mu_id=$1 mu_cap=134217728
 shift
 cd "$mu_home/agents/$mu_id" 2>/dev/null || cd "$mu_home/trash/$mu_id/agent" 2>/dev/null || die 3 "no agent $mu_id"
 mu_count=$#
 while [ "$mu_count" -gt 0 ]; do
 	# Names may be patterns.
 	for mu_file in $1; do
-		[ ! -f "$mu_file" ] || set -- "$@" "$mu_file"
+		if [ -f "$mu_file" ] && [ ! -h "$mu_file" ]; then set -- "$@" "$mu_file"; fi
 	done
 	shift
 	mu_count=$((mu_count - 1))
 done
-[ $# -eq 0 ] || tar -cf - -- "$@"
+[ $# -gt 0 ] || exit 0
+mu_large=$(find "$@" -prune -size +$((mu_cap / 512)))
+[ -n "$mu_large" ] || exec tar -cf - -- "$@"
+mu_tmp=$(mktemp -d)
+trap 'rm -rf "$mu_tmp"' EXIT
+for mu_file; do
+	mkdir -p "$mu_tmp/$(dirname -- "$mu_file")"
+	if [ -n "$(find "$mu_file" -prune -size +$((mu_cap / 512)))" ]; then
+		tail -c "$((mu_cap / 8))" "$mu_file" >"$mu_tmp/$mu_file"
+	else
+		ln -s "$PWD/$mu_file" "$mu_tmp/$mu_file"
+	fi
+done
+cd "$mu_tmp"
+tar -chf - -- "$@"

@@ -28,6 +28,14 @@ vacant() { # WORKDIR
   mkdir -p "$1"
 }
 
+began() { # SHADOW BASE STATE: remember what was not committed at birth, so that a diff shows the agent's own changes only
+  [ "$2" != "$3" ] || return 0
+  # Nothing in the user's repository names this commit: the shadow holds its objects.
+  printf '%s\n^%s\n' "$3" "$2" | git pack-objects --revs --thin --stdout -q >"$tmp/began"
+  git --git-dir="$1" index-pack --stdin --fix-thin <"$tmp/began" >/dev/null
+  printf '%s\n' "$3" >"$1/refs/muster/start"
+}
+
 do_worktree() { # TOP COMMON WORKDIR SHADOW BRANCH BASE STATE FORMAT EXCLUDE
   top=$1 common=$2 workdir=$3 made=$4 branch=$5 base=$6 state=$7
   cd -- "$top"
@@ -48,6 +56,7 @@ do_worktree() { # TOP COMMON WORKDIR SHADOW BRANCH BASE STATE FORMAT EXCLUDE
   lay "$base" "$state"
   fill "$top" "$workdir"
   shadow "$made" "$base" "$8" "$9" "$common/objects"
+  began "$made" "$base" "$state"
   undo=:
   printf %s "$gitdir"
 }
@@ -82,9 +91,9 @@ do_haves() { # GITDIR|@KEY WANT OBJECTS FORMAT: commits to build on, WANT if it 
   from=$1 want=$2
   case $from in
   @*)
-    from=$home/repos/${from#@}.git
+    from=$mu_home/repos/${from#@}.git
     if [ ! -e "$from/ready" ]; then
-      mkdir -p "$home/repos"
+      mkdir -p "$mu_home/repos"
       again git init -q --bare --template= --object-format="$4" -- "$from"
       : >"$from/ready"
     fi
@@ -112,7 +121,7 @@ do_pack() { # send|explain GITDIR WANT… ^HAVE…
 }
 
 do_mirror() { # PACK KEY WORKDIR SHADOW BRANCH BASE STATE FORMAT EXCLUDE NAME EMAIL SHALLOW; a pack on stdin if PACK
-  pack=$1 cache=$home/repos/$2.git workdir=$3 made=$4 branch=$5 base=$6 state=$7 format=$8 exclude=$9
+  pack=$1 cache=$mu_home/repos/$2.git workdir=$3 made=$4 branch=$5 base=$6 state=$7 format=$8 exclude=$9
   shift 9
   vacant "$workdir"
   undo=unmirror
@@ -133,6 +142,7 @@ do_mirror() { # PACK KEY WORKDIR SHADOW BRANCH BASE STATE FORMAT EXCLUDE NAME EM
   git update-ref -m "muster: created" "refs/heads/$branch" "$base"
   lay "$base" "$state"
   shadow "$made" "$base" "$format" "$exclude" "$workdir/.git/objects" "$cache/objects"
+  began "$made" "$base" "$state"
   [ -z "$3" ] || printf '%s\n' "$3" >"$made/shallow"
   cp .git/config "$made/config.seed"
   printf %s "$cache" >"$made/cache"

@@ -4,10 +4,13 @@
 
 do_diff() { # WORKDIR GITDIR SHADOW COMMITTED OPTION…
   enter "$1" "$2" "$3"
-  state=$head
-  [ -n "$4" ] || take lenient
+  state=$head from=refs/muster/base
+  if [ -z "$4" ]; then
+    take lenient
+    [ ! -f "$shadow/refs/muster/start" ] || from=refs/muster/start
+  fi
   shift 4
-  git diff --no-ext-diff --no-textconv --ignore-submodules=dirty "$@" refs/muster/base "$state" --
+  git diff --no-ext-diff --no-textconv --ignore-submodules=dirty "$@" "$from" "$state" --
 }
 
 tell() { # NUMBER WORKDIR GITDIR SHADOW: `NUMBER AHEAD DIRTY HEAD`
@@ -119,6 +122,7 @@ do_advance() { # PACK WORKDIR GITDIR COMMON SHADOW COMMIT MERGE: prints the new 
   fi
   printf '%s\n' "$commit" >"$shadow/refs/muster/base.$$"
   mv -f "$shadow/refs/muster/base.$$" "$shadow/refs/muster/base"
+  rm -f "$shadow/refs/muster/start"
   printf '%s\n' "$new"
 }
 

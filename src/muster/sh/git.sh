@@ -2,7 +2,7 @@
 # shellcheck disable=SC2154,SC2034,SC2164  # set -e comes from lib.sh, which stands in front; the verbs of git-*.sh stand behind
 # What every git verb on a host shares. A verb is a do_ function in one of the other files; $1 names it.
 # A refusal ends with code 5 and `refused: WHY` (and `hint: WHAT TO TYPE`) on stderr.
-umask 022 # work trees and objects belong to the user, not to muster's private state
+umask "$mu_umask" # work trees and objects belong to the user, not to muster's private state
 unset CDPATH GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_COMMON_DIR GIT_OBJECT_DIRECTORY GIT_NAMESPACE GIT_PREFIX \
   GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_CONFIG GIT_CONFIG_PARAMETERS GIT_EXTERNAL_DIFF GIT_DIFF_OPTS GIT_SHALLOW_FILE \
   GIT_LITERAL_PATHSPECS GIT_GLOB_PATHSPECS GIT_NOGLOB_PATHSPECS GIT_ICASE_PATHSPECS GIT_REPLACE_REF_BASE GIT_GRAFT_FILE
@@ -90,8 +90,8 @@ look() { # sets head, the commit the agent is at
     if [ ! -d "$gitdir" ] || [ -L "$gitdir" ]; then refuse "its git dir is not where muster put it ($gitdir)"; fi
     head=$(git --git-dir="$gitdir" rev-parse -q --verify HEAD) || refuse "its branch has no commit"
     if [ "$(cat "$shadow/HEAD")" != "$head" ]; then
-      printf '%s\n' "$head" >"$shadow/HEAD.$$"
-      mv -f "$shadow/HEAD.$$" "$shadow/HEAD"
+      printf '%s\n' "$head" >"$shadow/HEAD.$$.${tmp##*/}"
+      mv -f "$shadow/HEAD.$$.${tmp##*/}" "$shadow/HEAD"
     fi
   else
     head=$(git rev-parse -q --verify HEAD)
@@ -102,7 +102,7 @@ take() { # strict|lenient MESSAGE: sets state; nothing but the index copy and th
   if [ "$1" = strict ]; then depth=none; else depth=dirty; fi # a submodule's own git would read its own config
   git status --porcelain=v2 -z --no-renames --untracked-files=all --ignore-submodules="$depth" >"$tmp/raw"
   : >"$tmp/nested"
-  state=$head
+  state=$head intent=
   if [ ! -s "$tmp/raw" ] && [ -z "${2-}" ]; then return; fi
   tr '\n\0' '\001\n' <"$tmp/raw" >"$tmp/status"
   if grep -q '^u ' "$tmp/status"; then
@@ -110,17 +110,16 @@ take() { # strict|lenient MESSAGE: sets state; nothing but the index copy and th
     index_tree=$(git rev-parse "$head^{tree}")
   else
     index_tree=$(git write-tree)
+    if grep -qE '^1 [.D]. [^ ]* (000000|[^ ]* 000000) ' "$tmp/status"; then # write-tree leaves intents out
+      git ls-files -s -z >"$tmp/entries"
+      GIT_INDEX_FILE="$tmp/intent" git update-index -z --index-info <"$tmp/entries"
+      intent=$(GIT_INDEX_FILE="$tmp/intent" git write-tree)
+      [ "$intent" != "$index_tree" ] || intent=
+    fi
   fi
   sed -nE 's/^1 .. S(.M.|..U) ([^ ]* ){5}//p' "$tmp/status" | tr '\n' '\0' >"$tmp/dirty"
   if [ "$1" = strict ] && [ -s "$tmp/dirty" ]; then
     refuse "the submodule $(names "$tmp/dirty") has uncommitted changes" "commit them there, or use --clean"
-  fi
-  intent=
-  if grep -qE '^1 [.D]. [^ ]* (000000|[^ ]* 000000) ' "$tmp/status"; then # write-tree leaves these entries out
-    git ls-files -s -z >"$tmp/entries"
-    GIT_INDEX_FILE="$tmp/intent" git update-index -z --index-info <"$tmp/entries"
-    intent=$(GIT_INDEX_FILE="$tmp/intent" git write-tree)
-    [ "$intent" != "$index_tree" ] || intent=
   fi
   git diff-files --name-only -z --diff-filter=D --ignore-submodules=dirty >"$tmp/list"
   git update-index --force-remove -z --stdin <"$tmp/list"

@@ -7,7 +7,6 @@ umask 077
 PATH=$PATH:/usr/local/bin:/opt/homebrew/bin
 mu_home=${1:-${MUSTER_HOME:-${XDG_STATE_HOME:-$HOME/.local/state}/muster}}
 shift
-home=$mu_home
 
 die() {
 	mu_code=$1
@@ -23,8 +22,36 @@ if [ "$(LC_ALL=C && printf %s "${#mu_sock}")" -gt 100 ]; then
 	[ "${#mu_short}" -lt 40 ] || mu_short=/tmp
 	mu_short=$mu_short/muster-$(id -u)
 	[ -d "$mu_short" ] || mkdir "$mu_short" 2>/dev/null || :
-	if [ ! -w "$mu_short" ] || [ -h "$mu_short" ]; then die 1 "$mu_short is not a folder of yours"; fi
+	# Anybody may have made a folder of that name in /tmp.
+	if [ -z "$(find "$mu_short" -prune -type d -user "$(id -u)" 2>/dev/null)" ]; then die 1 "$mu_short is not a folder of yours"; fi
 	mu_sock=$mu_short/$(printf %s "$mu_home" | cksum | tr -d ' ').sock
 fi
 
 mu_tmux() { tmux -S "$mu_sock" "$@"; }
+
+# Take a name for an agent that has its folder in agents/; 17 when another has it. Run in the state folder.
+# link(2) is atomic and brings the content along. A name whose agent is gone is taken off by one at a time.
+mu_take() { # ID NAME
+	printf '%s\n' "$1" >"names/.$1" || return 1
+	mu_tries=0
+	until mu_said=$(ln "names/.$1" "names/$2" 2>&1); do
+		mu_owner=$(cat "names/$2" 2>/dev/null) || mu_owner=
+		[ "$mu_owner" != "$1" ] || break
+		mu_tries=$((mu_tries + 1))
+		if [ -n "$mu_owner" ] && [ -d "agents/$mu_owner" ]; then
+			rm -f "names/.$1"
+			return 17
+		elif [ "$mu_tries" -gt 50 ]; then
+			rm -f "names/.$1"
+			die 1 "cannot take the name $2: $mu_said"
+		elif mkdir "names/.$2.off" 2>/dev/null; then
+			mu_owner=$(cat "names/$2" 2>/dev/null) || mu_owner=
+			[ -n "$mu_owner" ] && [ -d "agents/$mu_owner" ] || rm -f "names/$2"
+			rmdir "names/.$2.off"
+		else
+			[ -z "$(find "names/.$2.off" -prune -mmin +1 2>/dev/null)" ] || rmdir "names/.$2.off" 2>/dev/null || :
+			sleep 0.1 2>/dev/null || sleep 1
+		fi
+	done
+	rm -f "names/.$1"
+}

@@ -2,16 +2,10 @@
 # rename ID OLD NEW < tar with the changed record: the new name is taken first, so no moment has none.
 mu_id=$1 mu_old=$2 mu_new=$3
 cd "$mu_home"
-printf '%s\n' "$mu_id" >"names/.$mu_id"
-if ! ln "names/.$mu_id" "names/$mu_new" 2>/dev/null; then
-	mu_owner=$(cat "names/$mu_new" 2>/dev/null || :)
-	if [ "$mu_owner" != "$mu_id" ] && { [ -z "$mu_owner" ] || [ -d "agents/$mu_owner" ]; }; then
-		rm -f "names/.$mu_id"
-		die 17 "the name $mu_new is taken"
-	fi
-	mv -f "names/.$mu_id" "names/$mu_new"
-fi
-rm -f "names/.$mu_id"
+[ -d "agents/$mu_id" ] || die 3 "no agent $mu_id"
+mu_code=0
+mu_take "$mu_id" "$mu_new" || mu_code=$?
+[ "$mu_code" = 0 ] || die "$mu_code" "the name $mu_new is taken"
 cd "agents/$mu_id"
 tar -xf -
 mv -f agent.json.new agent.json

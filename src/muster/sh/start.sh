@@ -8,6 +8,11 @@ mu_id=$1 mu_memory=$2 mu_cols=$3 mu_rows=$4
 mu_dir=$mu_home/agents/$mu_id
 command -v tmux >/dev/null || die 1 "tmux is not installed"
 
+# Where the tmux server died, a process that does not heed a hang-up lives on: two of one agent must not.
+if [ -f "$mu_dir/ev/started" ] && ! mu_tmux has-session -t "=$mu_id:" 2>/dev/null; then
+	sh "$mu_dir/bin/reap" "$mu_id" 20
+fi
+
 if [ "$mu_memory" != 0 ]; then
 	if [ -f /sys/fs/cgroup/cgroup.controllers ] && grep -qw memory /sys/fs/cgroup/cgroup.controllers; then
 		mu_group=/sys/fs/cgroup/muster-$mu_id mu_knob=memory.max

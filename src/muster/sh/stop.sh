@@ -5,11 +5,12 @@ mu_dir=$mu_home/agents/$mu_id
 [ -d "$mu_dir" ] || die 3 "no agent $mu_id"
 mu_dead=$(mu_tmux list-panes -t "=$mu_id:" -F '#{pane_dead}' 2>/dev/null || echo none)
 if [ "$mu_dead" != none ]; then
-	mu_tmux capture-pane -p -e -S - -t "=$mu_id:" >"$mu_dir/screen.new" 2>/dev/null &&
-		mv -f "$mu_dir/screen.new" "$mu_dir/screen"
+	# A full disk keeps nobody from ending an agent.
+	{ mu_tmux capture-pane -p -e -S - -t "=$mu_id:" >"$mu_dir/screen.new" && mv -f "$mu_dir/screen.new" "$mu_dir/screen"; } \
+		2>/dev/null || rm -f "$mu_dir/screen.new"
 fi
-[ "$mu_dead" != 0 ] || MUSTER_AGENT_DIR=$mu_dir sh "$mu_dir/bin/event" stopped
-[ ! -f "$mu_dir/bin/reap" ] || sh "$mu_dir/bin/reap" "$mu_id" "$mu_grace"
+[ "$mu_dead" != 0 ] || MUSTER_AGENT_DIR=$mu_dir sh "$mu_dir/bin/event" stopped || :
+[ ! -f "$mu_dir/bin/reap" ] || sh "$mu_dir/bin/reap" "$mu_id" "$mu_grace" || :
 mu_tmux kill-session -t "=$mu_id:" 2>/dev/null || :
 if [ -f "$mu_dir/cgroup" ]; then
 	rmdir "$(cat "$mu_dir/cgroup")" 2>/dev/null || :

@@ -17,6 +17,13 @@ forget)
 	[ ! -d "agents/$1" ] || mv "agents/$1" "trash/$1/agent"
 	[ "$(cat "names/$2" 2>/dev/null)" != "$1" ] || rm -f "names/$2"
 	;;
+scrap)
+	# scrap ID: what a failed create left; all of it was a copy.
+	for mu_dir in "work/$1" "trash/$1"; do
+		chmod -R u+w "$mu_dir" 2>/dev/null || :
+		rm -rf "$mu_dir"
+	done
+	;;
 list)
 	for mu_dir in trash/*; do
 		[ -f "$mu_dir/agent/agent.json" ] || continue
@@ -28,22 +35,19 @@ back)
 	# back ID NAME WORKDIR: the work dir first, the record last; 17 when the name is taken.
 	[ -d "trash/$1/agent" ] || die 3 "$1 is not in the trash"
 	mkdir -p agents names
-	printf '%s\n' "$1" >"names/.$1"
-	if ! ln "names/.$1" "names/$2" 2>/dev/null; then
-		mu_owner=$(cat "names/$2" 2>/dev/null || :)
-		if [ "$mu_owner" != "$1" ] && [ -d "agents/$mu_owner" ]; then
-			rm -f "names/.$1"
-			die 17 "the name $2 is taken"
-		fi
-		mv -f "names/.$1" "names/$2"
-	fi
-	rm -f "names/.$1"
+	mu_owner=$(cat "names/$2" 2>/dev/null) || mu_owner=
+	if [ -n "$mu_owner" ] && [ "$mu_owner" != "$1" ] && [ -d "agents/$mu_owner" ]; then die 17 "the name $2 is taken"; fi
 	if [ -n "$3" ] && [ -e "trash/$1/work" ]; then
 		[ ! -e "$3" ] || die 17 "$3 is in the way"
 		mkdir -p "$(dirname "$3")"
 		mv "trash/$1/work" "$3"
 	fi
 	mv "trash/$1/agent" "agents/$1"
+	if ! mu_take "$1" "$2"; then
+		mv "agents/$1" "trash/$1/agent"
+		[ -z "$3" ] || [ ! -e "$3" ] || mv "$3" "trash/$1/work"
+		die 17 "the name $2 is taken"
+	fi
 	rmdir "trash/$1" 2>/dev/null || :
 	;;
 drop)
@@ -58,9 +62,8 @@ left)
 		[ -d "$mu_dir" ] || continue
 		printf 'trash\t%s\t%s\n' "${mu_dir#trash/}" "$(mu_size "$mu_dir")"
 	done
-	for mu_dir in agents/*; do
-		[ -d "$mu_dir" ] && [ ! -f "$mu_dir/agent.json" ] || continue
-		[ -n "$(find "$mu_dir" -prune -mmin +5)" ] || continue
+	for mu_dir in agents/.[!.]*; do
+		[ -d "$mu_dir" ] && [ -n "$(find "$mu_dir" -prune -mmin +5)" ] || continue
 		printf 'folder\t%s\t%s\n' "${mu_dir#agents/}" "$(mu_size "$mu_dir")"
 	done
 	for mu_dir in work/*; do
@@ -80,7 +83,10 @@ clean)
 	# clean KIND NAME: one left-over; a work dir goes to the trash, it may hold something.
 	case $1 in
 	folder) rm -rf "agents/$2" ;;
-	name) rm -f "names/$2" ;;
+	name)
+		rm -f "names/$2"
+		find names -type f -name '.*' -mmin +5 -exec rm -f {} +
+		;;
 	session) mu_tmux kill-session -t "=$2:" ;;
 	work)
 		mkdir -p "trash/$2"

@@ -8,5 +8,11 @@ line="{\"t\":$t,\"kind\":\"$1\"${2:+,$2}}"
 if [ -n "$(find "$dir/events.jsonl" -size +16384 2>/dev/null)" ]; then
 	mv -f "$dir/events.jsonl" "$dir/events.1.jsonl"
 fi
+# Only into a plain file: what the agent put in its place could be a pipe that nobody reads.
+for file in "$dir/events.jsonl" "$dir/ev/$1"; do
+	if [ -e "$file" ] || [ -h "$file" ]; then
+		if [ ! -f "$file" ] || [ -h "$file" ]; then rm -rf "$file"; fi
+	fi
+done
 printf '%s\n' "$line" >>"$dir/events.jsonl"
 printf '%s\n' "$line" >"$dir/ev/.$1.$$" && mv -f "$dir/ev/.$1.$$" "$dir/ev/$1"

@@ -40,11 +40,30 @@ while [ "$grace" -gt 0 ]; do
 	sleep 0.05
 	grace=$((grace - 1))
 done
-# What was forked in the meantime counts too; three rounds end a fork that runs.
-for _ in 1 2 3; do
+# What was forked in the meantime counts too. A whole group is killed at once, so one that forks faster than its parent
+# can be found does not get away; only the groups of those to keep are spared.
+group() {
+	IFS= read -r stat 2>/dev/null <"/proc/$1/stat" || return 0
+	stat=${stat##*) }
+	stat=${stat#* }
+	stat=${stat#* }
+	printf '%s' "${stat%% *}"
+}
+spare=" 0 1 "
+for pid in $keep; do spare="$spare$(group "$pid") "; done
+round=0
+while [ "$round" -lt 100 ]; do
 	find_all
 	[ -n "$pids" ] || exit 0
+	groups=
+	for pid in $pids; do
+		leader=$(group "$pid")
+		case "$spare$groups " in *" ${leader:-0} "* | *" -${leader:-0} "*) ;; *) groups="$groups -$leader" ;; esac
+	done
 	# shellcheck disable=SC2086
 	kill -KILL $pids 2>/dev/null
+	# shellcheck disable=SC2086
+	[ -z "$groups" ] || kill -KILL -- $groups 2>/dev/null
+	round=$((round + 1))
 done
 exit 0

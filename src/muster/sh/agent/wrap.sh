@@ -21,7 +21,8 @@ for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
 	CODEX_SANDBOX* | CODEX_THREAD_ID | CODEX_SESSION* | CODEX_CI | OPENCODE | OPENCODE_PID | OPENCODE_SESSION* | \
 		AGENT | AI_AGENT) unset "$name" ;;
 	GIT_DIR | GIT_WORK_TREE | GIT_INDEX_FILE | GIT_OBJECT_DIRECTORY | GIT_ALTERNATE_OBJECT_DIRECTORIES | GIT_PREFIX | \
-		GIT_COMMON_DIR | GIT_NAMESPACE | GIT_CONFIG_PARAMETERS) unset "$name" ;;
+		GIT_COMMON_DIR | GIT_NAMESPACE | GIT_CONFIG_PARAMETERS | GIT_SHALLOW_FILE | GIT_GRAFT_FILE | GIT_QUARANTINE_PATH | \
+		GIT_REFLOG_ACTION | GIT_INTERNAL_*) unset "$name" ;;
 	MUSTER_AGENT_DIR | MUSTER_AGENT_ID) ;;
 	MUSTER_AGENT | MUSTER_AGENT_* | MUSTER_RESULT | MUSTER_PROMPT) unset "$name" ;;
 	esac
@@ -46,7 +47,7 @@ if [ -f "$dir/prompt" ] && [ "$launch" = 1 ]; then
 	MUSTER_PROMPT=${MUSTER_PROMPT%x}
 	export MUSTER_PROMPT
 fi
-if command -v git >/dev/null && ! git config user.email >/dev/null 2>&1; then
+if command -v git >/dev/null && ! git -C "$(cat "$dir/cwd")" config user.email >/dev/null 2>&1; then
 	# Commits must not fail for want of a name; a configured one is always used instead.
 	: "${GIT_AUTHOR_NAME:=$MUSTER_AGENT}" "${GIT_AUTHOR_EMAIL:=$MUSTER_AGENT@muster.invalid}"
 	: "${GIT_COMMITTER_NAME:=$GIT_AUTHOR_NAME}" "${GIT_COMMITTER_EMAIL:=$GIT_AUTHOR_EMAIL}"
@@ -60,14 +61,17 @@ event started "\"pid\":$$,\"launch\":$launch"
 if [ "$timeout" != 0 ]; then
 	(
 		trap '' HUP INT
-		sleep "$timeout"
+		sleep "$timeout" &
+		trap 'kill "$!"; exit' TERM
+		wait "$!" || exit
 		: >"$dir/timed-out"
 		exec sh "$dir/bin/reap" "${dir##*/}" 100 $$
 	) </dev/null >/dev/null 2>&1 &
 	watchdog=$!
 fi
-trap : HUP INT TERM
-code=0 n=1
+trap 'why=hangup' HUP # the session went away under it: tmux was killed
+trap : INT TERM
+code=0 n=1 why=
 # The recorder takes the next free number; `list` finds the newest by this name.
 while [ -e "$dir/rec/$n.raw" ]; do n=$((n + 1)); done
 ln -sf "$n.raw" "$dir/rec/tail"
@@ -78,8 +82,7 @@ else
 	printf 'muster: the work dir is gone: %s\n' "$(cat "$dir/cwd")"
 	code=1
 fi
-why=
-[ ! -f "$dir/timed-out" ] || why=',"why":"timeout"'
-event exit "\"code\":$code$why"
-[ -z "${watchdog:-}" ] || [ -n "$why" ] || kill "$watchdog" 2>/dev/null
+[ ! -f "$dir/timed-out" ] || why=timeout
+event exit "\"code\":$code${why:+,\"why\":\"$why\"}"
+[ -z "${watchdog:-}" ] || [ "$why" = timeout ] || kill "$watchdog" 2>/dev/null
 exit "$code"

@@ -1,0 +1,133 @@
+"""The table of states: what is known of an agent, and what follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from muster.evidence import judge
+from muster.model import Agent
+
+ALIVE = {"dead": False, "status": 0, "signal": 0, "pid": 7, "command": "sh"}
+DEAD_0 = {**ALIVE, "dead": True}
+DEAD_3 = {**DEAD_0, "status": 3}
+DEAD_KILLED = {**DEAD_0, "signal": 9}
+NOW = 1000.0
+
+
+def events(**times: float | tuple[float, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """`started=1.0, exit_=(2.0, {"code": 3})` as the newest event of each kind."""
+    made = {}
+    for key, value in times.items():
+        t, more = value if isinstance(value, tuple) else (value, {})
+        kind = key.rstrip("_").replace("_", "-")
+        made[kind] = {"t": t, "kind": kind, **more}
+    return made
+
+
+CASES = [
+    # what, speaks, events, pane, record, state, reason
+    ("a plain command that runs is working", False, events(started=1), ALIVE, {}, "working", ""),
+    ("and stays so for ever", False, events(started=1), ALIVE, {}, "working", ""),
+    ("a client that has said nothing is starting", True, {}, ALIVE, {}, "starting", ""),
+    ("a client that has only started is starting", True, events(started=1), ALIVE, {}, "starting", ""),
+    ("an open input box is ready", True, events(started=1, ready=2), ALIVE, {}, "ready", ""),
+    ("a prompt begins work", True, events(started=1, ready=2, prompt=3), ALIVE, {}, "working", ""),
+    ("a tool goes on with it", True, events(started=1, turn_end=2, prompt=3, tool=4), ALIVE, {}, "working", ""),
+    ("the end of a turn is ready", True, events(started=1, prompt=3, tool=4, turn_end=5), ALIVE, {}, "ready", ""),
+    ("a question is waiting", True, events(started=1, prompt=3, ask=4), ALIVE, {}, "waiting", "question"),
+    ("a permission is waiting", True, events(started=1, prompt=3, permission=4), ALIVE, {}, "waiting", "permission"),
+    ("an answer goes on with it", True, events(started=1, permission=4, answered=5), ALIVE, {}, "working", ""),
+    ("a limit is waiting", True, events(started=1, limit=(4, {"until": 2000})), ALIVE, {}, "waiting", "limit"),
+    ("events of an earlier launch do not count", True, events(turn_end=5, started=6), ALIVE, {}, "starting", ""),
+    ("a queued message does not end the work", True, events(started=1, prompt=3, queued=4), ALIVE, {}, "working", ""),
+    ("exit 0 is done", False, events(started=1, exit_=(2, {"code": 0})), DEAD_0, {}, "done", ""),
+    ("another exit is failed", False, events(started=1, exit_=(2, {"code": 3})), DEAD_3, {}, "failed", "exit 3"),
+    (
+        "the wrapper's word counts more than tmux's",
+        False,
+        events(started=1, exit_=(2, {"code": 3})),
+        DEAD_0,
+        {},
+        "failed",
+        "exit 3",
+    ),
+    ("a signal is failed", False, events(started=1, exit_=(2, {"code": 137})), DEAD_0, {}, "failed", "signal 9"),
+    ("without the wrapper's word tmux's counts", False, events(started=1), DEAD_3, {}, "failed", "exit 3"),
+    ("and its signal", False, events(started=1), DEAD_KILLED, {}, "failed", "signal 9"),
+    (
+        "a time-out says so",
+        False,
+        events(started=1, exit_=(2, {"code": 143, "why": "timeout"})),
+        None,
+        {},
+        "failed",
+        "timeout",
+    ),
+    ("stop is stopped", False, events(started=1, stopped=2), None, {}, "stopped", ""),
+    (
+        "also when the process said how it ended",
+        False,
+        events(started=1, stopped=2, exit_=(3, {"code": 143})),
+        None,
+        {},
+        "stopped",
+        "",
+    ),
+    ("a stop of an earlier launch does not count", False, events(stopped=1, started=2), ALIVE, {}, "working", ""),
+    ("an end and no session is the end", False, events(started=1, exit_=(2, {"code": 0})), None, {}, "done", ""),
+    ("no end and no session is lost", False, events(started=1), None, {}, "lost", "its session is gone"),
+    ("recorded and never started is lost", False, {}, None, {}, "lost", "never started"),
+    ("being created is starting", True, {}, None, {"phase": "creating"}, "starting", ""),
+    (
+        "a destroy under way is told",
+        True,
+        events(started=1),
+        None,
+        {"phase": "destroying"},
+        "lost",
+        "destroy was interrupted",
+    ),
+    (
+        "a broken event is no evidence",
+        True,
+        {"prompt": {"kind": "prompt", "t": "soon"}, **events(started=1)},
+        ALIVE,
+        {},
+        "starting",
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "speaks", "seen", "pane", "record", "state", "reason"), CASES, ids=[case[0] for case in CASES]
+)
+def test_what_follows(
+    what: str,
+    speaks: bool,
+    seen: dict[str, Any],
+    pane: dict[str, Any] | None,
+    record: dict[str, Any],
+    state: str,
+    reason: str,
+) -> None:
+    agent = Agent("a-1", "a", "x", created=990.0, **record)
+    status = judge(agent, seen, pane, NOW, speaks=speaks, creator_alive=True)
+    assert (status.state, status.reason) == (state, reason)
+    assert status.why, "every state has a reason why it follows"
+    assert {item.source for item in status.evidence} >= {"tmux", *(f"event {kind}" for kind in seen)}
+
+
+def test_a_create_whose_process_is_gone_was_interrupted() -> None:
+    agent = Agent("a-1", "a", "x", created=990.0, phase="creating")
+    assert judge(agent, {}, None, NOW, speaks=True, creator_alive=False).reason == "create was interrupted"
+    # On another machine nobody can tell; time does.
+    assert judge(agent, {}, None, NOW, speaks=True, creator_alive=None).state == "starting"
+    assert judge(agent, {}, None, NOW + 1000, speaks=True, creator_alive=None).state == "lost"
+
+
+def test_a_limit_says_when_it_ends() -> None:
+    agent = Agent("a-1", "a", "x", created=990.0)
+    assert judge(agent, events(started=1, limit=(4, {"until": 2000})), ALIVE, NOW, speaks=True).until == 2000
