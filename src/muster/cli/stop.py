@@ -28,7 +28,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     def stop(one: Found) -> dict[str, Any]:
         fleet.stop(one, args.grace)
-        return {"was": one.status.state, "state": fleet.look(one).state}
+        was = one.status.state
+        return {"was": was, "state": "stopped" if was in LIVE else was}
 
     def say(row: dict[str, Any]) -> str:
         return (
