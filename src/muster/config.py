@@ -106,10 +106,9 @@ def set_value(path: str, key: str, value: str) -> None:
     import re
 
     section, _, option = key.rpartition(".")
-    try:
-        _check({**_nest(section.split("."), {option: _literal(value)})} if section else {option: value}, path)
-    except UsageError:
-        raise
+    if not section:
+        raise UsageError(f"{key!r} is in no section", "write SECTION.KEY, such as commands.create.mode")
+    _check(_nest(section.split("."), {option: _literal(value)}), path)
     lines: list[str] = []
     if os.path.isfile(path):
         with open(path, encoding="utf-8") as file:

@@ -120,7 +120,7 @@ class Fleet:
         for place, outcome in zip(known, fanout.each(ask, known), strict=True):
             seen = remembered.get(place, {})
             kind = "local" if not place else str(seen.get("provider", "ssh"))
-            if outcome.error is not None and not isinstance(outcome.error, ConnectionError):
+            if outcome.error is not None and not place:
                 raise outcome.error
             if outcome.error is not None:
                 rows.append(HostRow(place, kind, False, float(seen.get("seen", 0)), outcome.error.message))
@@ -158,11 +158,15 @@ class Fleet:
                     errors.append(NotFound(f"no agent matches {glob!r}", _names(listing.statuses)))
                 for status in matches:
                     found[status.host, status.agent.id] = self._found(status)
-            if labels or everything:
-                for status in listing.statuses:
-                    if all(status.agent.labels.get(key) == value for key, value in (labels or {}).items()):
-                        found[status.host, status.agent.id] = self._found(status)
-        return list(found.values()), errors
+            if not names:
+                found = {(status.host, status.agent.id): self._found(status) for status in listing.statuses}
+        # Labels narrow down what was named.
+        wanted = (labels or {}).items()
+        kept = [one for one in found.values() if all(one.agent.labels.get(key) == value for key, value in wanted)]
+        if found and not kept:
+            which = "no agent that was named has these labels" if names else "no agent has these labels"
+            errors.append(NotFound(which, _names(one.status for one in found.values())))
+        return kept, errors
 
     def get(self, name: str) -> Found:
         """The one agent of that exact name."""
@@ -218,7 +222,11 @@ class Fleet:
                 raise TimedOut(f"not yet {' or '.join(sorted(until))}: {', '.join(late)}", "muster list")
             time.sleep(POLL_SECONDS)
             for host in {one.host.name: one.host for one in chosen}.values():
-                now = {status.agent.id: status for status in self._survey(host)}
+                try:
+                    now = {status.agent.id: status for status in self._survey(host)}
+                except Unreachable:
+                    # Cut off is not over: it may come back, and whoever waits for this can.
+                    now = {one.agent.id: one.status._replace(state="unreachable") for one in chosen if one.host is host}
                 for key in latest:
                     if key[0] == host.name:
                         if key[1] not in now:
@@ -249,10 +257,13 @@ class Fleet:
             return self.local.stream(one.host.attach(command), **streams)
         return one.host.stream(command, **streams)
 
-    def message(self, one: Found, text: str) -> str:
+    def message(self, one: Found, text: str, *, raw: bool = False) -> str:
         from . import message
 
-        return message.deliver(one.host, lambda: self.look(one), self.type(one.agent.type), text)
+        kind = self.type(one.agent.type)
+        if not raw and text[:1] in tuple(kind.guard):
+            text = f"{message.HARMLESS}{text}"
+        return message.deliver(one.host, lambda: self.look(one), kind, text)
 
     def answer(self, one: Found, text: str) -> str:
         from . import message

@@ -7,6 +7,7 @@ files in `sh/`. Nothing above this module knows where a host is.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from typing import IO, NamedTuple, Protocol
@@ -69,15 +70,36 @@ def call(
     argv: Sequence[str], input: bytes | IO[bytes] | None, timeout: float | None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a local program with bytes or a file as its input: what every host's `run` comes down to."""
+    given = isinstance(input, bytes)
+    stdin = subprocess.PIPE if given else subprocess.DEVNULL if input is None else input
+    pipe = subprocess.PIPE
     try:
-        if isinstance(input, bytes):
-            return subprocess.run(argv, input=input, capture_output=True, timeout=timeout, check=False)
-        stdin = subprocess.DEVNULL if input is None else input
-        return subprocess.run(argv, stdin=stdin, capture_output=True, timeout=timeout, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise TimedOut(f"{argv[0]} did not end within {timeout:g} s") from error
+        process = subprocess.Popen(argv, stdin=stdin, stdout=pipe, stderr=pipe, process_group=0)  # type: ignore[arg-type]  # never bytes
     except FileNotFoundError as error:
         raise MusterError(f"{argv[0]} is not installed", "muster doctor shows what is missing") from error
+    try:
+        out, err = process.communicate(input if given else None, timeout)  # type: ignore[arg-type]  # bytes, if given
+    except BaseException as error:
+        # Its children too: one that holds a pipe open would keep us waiting.
+        _end_group(process)
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise TimedOut(f"{argv[0]} did not end within {timeout:g} s") from error
+        raise
+    return subprocess.CompletedProcess(list(argv), process.returncode, out, err)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    try:
+        process.communicate(timeout=1)
+    except subprocess.TimeoutExpired:
+        # Something in another group holds a pipe; it is not waited for.
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
 
 
 _texts: dict[str, str] = {}

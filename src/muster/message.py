@@ -7,17 +7,18 @@ fired for this very text is. A type that leaves no receipt can be typed to, and 
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from . import store, tmux
 from .errors import MusterError, Stuck, TimedOut, UsageError
-from .host import CommandFailed, Host, script
+from .host import Host
 from .model import ENDED, Status
 from .plugins import AgentType
 
+#: Stands before text that a client would take for a command of its own.
+HARMLESS = "Message: "
 RECEIPT_SECONDS = 12.0
 ENTER_AGAIN_SECONDS = 2.0
 READY_SECONDS = 60.0
@@ -32,7 +33,7 @@ def deliver(host: Host, look: Callable[[], Status], kind: AgentType, text: str) 
     encoded(text)
     status = _when_open(look)
     agent_id = status.agent.id
-    owner = _lock(host, agent_id, status)
+    owner = _lock(host, status)
     try:
         before = _receipts(host, agent_id)
         if kind.clear:
@@ -43,7 +44,7 @@ def deliver(host: Host, look: Callable[[], Status], kind: AgentType, text: str) 
             return "typed"
         return _await_receipt(host, status, before, text)
     finally:
-        script(host, "lock", "off", agent_id, owner)
+        store.unlock(host, agent_id, "lock", owner)
 
 
 def encoded(text: str) -> bytes:
@@ -120,28 +121,17 @@ def _receipts(host: Host, agent_id: str) -> dict[str, Any]:
     return found
 
 
-def _lock(host: Host, agent_id: str, status: Status) -> str:
-    """One sender at a time; a lock whose owner died is taken over. Returns whose it is now: ours."""
-    mine = store.me()
-    owner = f"{mine['machine']}:{mine['pid']}:{mine['born']}:{threading.get_ident()}"
+def _lock(host: Host, status: Status) -> str:
+    """One sender at a time. Returns whose it is now: ours."""
+    name, taken = status.agent.name, ""
 
     def take() -> bool:
-        done = script(host, "lock", "on", agent_id, owner)
-        if done.returncode not in (0, 17):
-            raise CommandFailed(f"cannot send to {status.agent.name}", done.returncode, done.stderr)
-        if done.returncode == 17 and _died(done.stdout.decode("utf-8", "replace").strip(), mine["machine"]):
-            script(host, "lock", "break", agent_id, done.stdout.decode("utf-8", "replace").strip())
-        return done.returncode == 0
+        nonlocal taken
+        taken = store.lock(host, status.agent.id, "lock", 1)
+        return bool(taken)
 
-    _until(take, RECEIPT_SECONDS * 3, f"another sender holds {status.agent.name}", status.agent.name)
-    return owner
-
-
-def _died(owner: str, machine: str) -> bool:
-    parts = owner.split(":")
-    if len(parts) != 4 or not parts[1].isdigit():
-        return False
-    return store.alive({"machine": parts[0], "pid": int(parts[1]), "born": parts[2]}, machine) is False
+    _until(take, RECEIPT_SECONDS * 3, f"another sender holds {name}", name)
+    return taken
 
 
 def _until(true: Callable[[], bool], seconds: float, otherwise: str, name: str) -> None:

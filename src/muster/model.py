@@ -54,7 +54,7 @@ class Address(NamedTuple):
         if not at:
             return cls(name)
         host, dot, last = place.rpartition(".")
-        if dot and last in providers:
+        if dot and (last in providers or not host):
             address = cls(name, host, last)
         else:
             address = cls(name, place)

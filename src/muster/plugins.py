@@ -57,6 +57,8 @@ class AgentType(NamedTuple):
     """The event that proves that it took a message; empty: text can only be typed."""
     transcript: str = ""
     """The transcript in the agent's folder, in muster's own schema; empty: it keeps none."""
+    guard: str = ""
+    """First characters that it would take for a command of its own, such as `/` and `!`."""
     clear: tuple[str, ...] = ()
     """Keys that empty its input box."""
     bypass: tuple[str, ...] = ()

@@ -10,10 +10,11 @@ import json
 import math
 import os
 import socket
+import threading
 from typing import Any, NamedTuple
 
 from .cast import last_line
-from .errors import MusterError, Refused
+from .errors import MusterError, NotFound, Refused
 from .host import CommandFailed, Host, checked, script
 from .model import Agent, check_name
 
@@ -23,6 +24,11 @@ FULL = ("No space left", "Disk quota exceeded")
 TROUBLE = (
     ("No space left", "no space left for the agent", "muster gc shows what can be removed"),
     ("Disk quota exceeded", "no space left for the agent", "muster gc shows what can be removed"),
+    (
+        "unable to write file",
+        "no space left for the agent, or no right to write",
+        "muster gc shows what can be removed",
+    ),
     ("Read-only file system", "the place for the agent is read-only", "MUSTER_HOME=FOLDER moves muster's state"),
     ("Permission denied", "no right to write there", "MUSTER_HOME=FOLDER moves muster's state"),
     ("not installed", "a program is missing", "muster doctor shows what is missing"),
@@ -119,20 +125,53 @@ def claim(host: Host, agent: Agent) -> str:
 
 def write(host: Host, agent: Agent, files: dict[str, bytes] | None = None) -> None:
     """Write the record, and files beside it; the record appears whole or not at all."""
-    try:
-        checked(host, "put", agent.id, input=tar({**(files or {}), "agent.json.new": record(agent)}))
-    except CommandFailed as error:
-        raise plainly(error) from error
+    new = f"agent.json.{os.urandom(4).hex()}"
+    done = script(host, "put", agent.id, new, input=tar({**(files or {}), new: record(agent)}))
+    if done.returncode == NotFound.exit_code:
+        raise NotFound(f"{agent.name} is gone", "muster list")
+    if done.returncode:
+        raise plainly(CommandFailed("put", done.returncode, done.stderr))
 
 
 def rename(host: Host, agent: Agent, new: str) -> Agent:
     renamed = agent._replace(name=new)
-    done = script(host, "rename", agent.id, agent.name, new, input=tar({"agent.json.new": record(renamed)}))
+    file = f"agent.json.{os.urandom(4).hex()}"
+    done = script(host, "rename", agent.id, agent.name, new, file, input=tar({file: record(renamed)}))
     if done.returncode == 17:
         raise Refused(f"there is an agent {new} already", "use another name")
     if done.returncode:
-        raise CommandFailed("rename", done.returncode, done.stderr)
+        raise plainly(CommandFailed("rename", done.returncode, done.stderr))
     return renamed
+
+
+def lock(host: Host, agent_id: str, name: str, minutes: int) -> str:
+    """Take a lock on an agent; returns what `unlock` wants, or an empty text while another has it.
+
+    One whose owner died is taken over: at once when that was on this machine, else after `minutes`.
+    """
+    mine = me()
+    owner = f"{mine['machine']}:{mine['pid']}:{mine['born']}:{threading.get_ident()}"
+    for _ in range(2):
+        done = script(host, "lock", "on", agent_id, name, owner, str(minutes))
+        if done.returncode == 0:
+            return owner
+        if done.returncode == NotFound.exit_code:
+            raise NotFound(f"{agent_id} is gone", "muster list")
+        if done.returncode != 17:
+            raise plainly(CommandFailed(f"cannot lock {agent_id}", done.returncode, done.stderr))
+        holder = done.stdout.decode("utf-8", "replace").strip()
+        machine, pid, born, *_ = [*holder.split(":"), "", "", ""]
+        if (
+            not pid.isdigit()
+            or alive({"machine": machine, "pid": int(pid), "born": born}, mine["machine"]) is not False
+        ):
+            return ""
+        unlock(host, agent_id, name, holder)
+    return ""
+
+
+def unlock(host: Host, agent_id: str, name: str, owner: str) -> None:
+    script(host, "lock", "off", agent_id, name, owner)
 
 
 def read(host: Host, agent_id: str, *names: str) -> dict[str, bytes]:
@@ -163,11 +202,14 @@ def untar(archive: bytes) -> dict[str, bytes]:
     import tarfile
 
     files = {}
-    with tarfile.open(fileobj=io.BytesIO(archive)) as members:
-        for member in members:
-            content = members.extractfile(member) if member.isfile() else None
-            if content is not None:
-                files[member.name.removeprefix("./")] = content.read()
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+            for member in members:
+                content = members.extractfile(member) if member.isfile() else None
+                if content is not None:
+                    files[member.name.removeprefix("./")] = content.read()
+    except tarfile.TarError as error:
+        raise MusterError("what the host sent was cut off", "try again") from error
     return files
 
 
@@ -202,9 +244,10 @@ def _agent(agent_id: str, text: str, now: float) -> Agent:
 
 def _named(agent: Agent, names: dict[str, str]) -> Agent:
     """Under the name it has claimed: a record that tells another does not take it over."""
-    if names.get(agent.name, agent.id) == agent.id:
+    if names.get(agent.name) == agent.id:
         return agent
-    return agent._replace(name=next((name for name, owner in names.items() if owner == agent.id), agent.id))
+    free = agent.id if agent.name in names else agent.name
+    return agent._replace(name=next((name for name, owner in names.items() if owner == agent.id), free))
 
 
 def _tails(text: bytes) -> dict[str, str]:

@@ -55,11 +55,11 @@ def attach(host: Host, agent_id: str, *, watch: bool = False) -> list[str]:
     return host.attach(["sh", "-c", shell_file("tmux"), "muster-tmux", host.home, verb, agent_id])
 
 
-def switch(host: Host, agent_id: str, client: str, back: list[str]) -> list[str] | None:
+def switch(host: Host, agent_id: str, client: str, again: list[str]) -> list[str] | None:
     """From inside the tmux named by `client` ($TMUX): the argv that takes its client to the agent.
 
     Inside muster's own server that is `switch-client`. Another server cannot switch to a session it
-    does not have: its client is exchanged for one of ours, and comes back when that one is left.
+    does not have: its client is exchanged for one that runs `again`, and comes back when that one is left.
     """
     theirs = client.partition(",")[0]
     ours = checked(host, "tmux", "socket", agent_id).decode().strip()
@@ -74,7 +74,8 @@ def switch(host: Host, agent_id: str, client: str, back: list[str]) -> list[str]
     home = ["tmux", "-S", theirs, "attach-session", "-t", session.stdout.strip()]
     return [
         *("tmux", "-S", theirs, "detach-client", "-E"),
-        f"unset TMUX; {shlex.join(back)}; exec {shlex.join(home)}",
+        # Plain words only: this is read by whatever shell the user has.
+        f"env -u TMUX -u TMUX_PANE {shlex.join(again)}; exec {shlex.join(home)}",
     ]
 
 

@@ -13,7 +13,7 @@ from . import evidence, fanout, git, store, tmux
 from .errors import MusterError, NotFound, Refused
 from .host import CommandFailed, Found, Host, checked, script
 from .model import Address, Agent, Status
-from .workdirs import tree
+from .workdirs import tree, unregister
 
 if TYPE_CHECKING:
     from .fleet import Fleet
@@ -53,6 +53,17 @@ class Gone(NamedTuple):
 
 def destroy(fleet: Fleet, one: Found) -> dict[str, Any]:
     """Mark, stop, park, forget. Killed in between, the agent is still listed, and `destroy` again goes on."""
+    owner = store.lock(one.host, one.agent.id, "destroy.lock", 60)
+    if not owner:
+        raise Refused(f"{one.status.address} is being destroyed by another muster", "muster list")
+    try:
+        return _destroy(fleet, one)  # the lock goes to the trash with the rest
+    except BaseException:
+        store.unlock(one.host, one.agent.id, "destroy.lock", owner)
+        raise
+
+
+def _destroy(fleet: Fleet, one: Found) -> dict[str, Any]:
     host, agent = one.host, _whole(one.host, one.agent)
     at = tree(agent)
     kept = agent.trash.get("kept") if agent.phase == "destroying" else _worth(host, agent, at)
@@ -66,6 +77,7 @@ def destroy(fleet: Fleet, one: Found) -> dict[str, Any]:
         git.park(host, at, f"{home}/trash/{agent.id}", agent.id)
     elif agent.mode != "in-place":
         checked(host, "trash", "work", agent.id, at.workdir, what=f"cannot put {agent.name} away")
+        unregister(host, agent)
     fleet.step("destroy", "park", agent.name)
     checked(host, "trash", "forget", agent.id, agent.name, what=f"cannot put {agent.name} away")
     fleet.step("destroy", "forget", agent.name)
@@ -133,7 +145,7 @@ def gc(fleet: Fleet, *, yes: bool, older: float | None) -> list[dict[str, Any]]:
         mine = [status for status in listing_now.statuses if status.host == host.name]
         rows += _half_made(fleet, host, mine, yes)
         rows += _left_over(host, limit, yes)
-    rows += _branches(fleet, listing_now.statuses, yes)
+    rows += _branches(fleet, [status for status in listing_now.statuses if not yes or not _cut_off(status)], yes)
     return rows
 
 
@@ -149,10 +161,14 @@ def _half_made(fleet: Fleet, host: Host, statuses: list[Status], yes: bool) -> l
         if status.agent.phase == "unreadable":
             keep = f"kept: muster destroy {status.address}"
             rows.append(_row("agent", host, status.agent.name, "unique, its record cannot be read", 0, keep))
-        elif status.state == "lost" and status.reason in evidence.CUT_OFF:
+        elif _cut_off(status):
             action = _done(partial(destroy, fleet, Found(host, status)), yes, "to the trash")
             rows.append(_row("half-made agent", host, status.agent.name, status.reason, 0, action))
     return rows
+
+
+def _cut_off(status: Status) -> bool:
+    return status.state == "lost" and status.reason in evidence.CUT_OFF
 
 
 def _done(act: Callable[[], object], yes: bool, action: str) -> str:

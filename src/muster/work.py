@@ -127,6 +127,8 @@ def push(fleet: Fleet, one: Found, ref: str, *, merge: bool) -> dict[str, Any]:
     agent = one.agent
     if agent.mode == "in-place":
         return {"told": "nothing to do, it works in your own folder", "head": None}
+    if not agent.common:
+        raise Refused("a copy has no branch to push to", f"muster exec {agent.name} -- COMMAND changes its files")
     home = _home(fleet, agent, "")
     commit = _commit(fleet, home, ref)
     head = git.push(fleet.local, home.common, commit, one.host, tree(agent), merge=merge)

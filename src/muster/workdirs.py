@@ -153,13 +153,16 @@ def furnish(fleet: Fleet, host: Host, agent: Agent, plan: Plan) -> None:
 
 
 def take_back(host: Host, agent: Agent) -> None:
-    """Remove the work dir of an agent that never started: all in it was a copy."""
-    if agent.mode == "worktree" and agent.workdir:
-        git_dir = ["git", f"--git-dir={agent.common}", "-c", "core.hooksPath=/dev/null"]
-        host.run([*git_dir, "worktree", "remove", "--force", "--force", "--", agent.workdir])
-        # Only where it began: a branch that has moved has something on it.
-        host.run([*git_dir, "update-ref", "-d", f"refs/heads/{agent.branch}", agent.base])
+    """Remove the work dir of an agent that never started, finished or not: all in it was a copy."""
+    unregister(host, agent)
     checked(host, "trash", "scrap", agent.id)
+
+
+def unregister(host: Host, agent: Agent) -> None:
+    """Make the user's repository forget a work tree that was never finished."""
+    if agent.mode == "worktree":
+        what = f"cannot take {agent.name} out of {agent.common}"
+        checked(host, "trash", "unregister", agent.id, agent.common, agent.branch, agent.base, what=what)
 
 
 def _branch(fleet: Fleet, repo: git.Repo, spec: Spec) -> tuple[str, str]:

@@ -378,3 +378,62 @@ def test_record_writes_a_playbook_that_does_the_same_again(place: Place) -> None
     assert world.ok("exec", place.at("again"), "--", "git", "log", "-1", "--format=%s").stdout == "made f\n"
     assert world.ok("exec", place.at("again"), "--", "cat", "f", "g").stdout == "x\ny\n"
     assert world.ok("exec", place.at("again"), "--", "git", "status", "--porcelain").stdout == "?? g\n"
+
+
+def test_a_message_to_an_agent_at_work_is_queued_and_taken_once(place: Place) -> None:
+    world = place.world
+    start_replay(place, "busy", '[[step]]\nrun = "while [ ! -e go ]; do sleep 0.05; done"\n[[step]]\nsay = "over"\n')
+    world.wait_state(place.at("busy"), "working")
+    told = world.ok("message", place.at("busy"), "-m", "when you are done\nlook here")
+    assert "queued" in told.stderr
+    world.ok("exec", place.at("busy"), "--", "touch", "go")
+    world.ok("wait", place.at("busy"), "--until", "ready", "--timeout", "30s")
+
+    def heard() -> list[str]:
+        entries = world.ok("transcript", place.at("busy"), "--json").json["entries"]
+        return [entry["text"] for entry in entries if entry["role"] == "user"]
+
+    assert eventually(heard) == ["when you are done\nlook here"]
+
+
+def test_a_limit_of_memory_is_kept_or_refused_with_the_reason(place: Place) -> None:
+    world = place.world
+    greedy = "x=$(head -c 300000000 /dev/zero | tr '\\0' x); echo survived"
+    made = world.run(
+        "create", place.at("greedy"), "command", "--memory", "64m", "--no-connect", "--", "sh", "-c", greedy
+    )
+    if made.code == 5:
+        assert "--memory cannot be kept here" in made.stderr and "cgroup" in made.stderr
+        assert place.at("greedy") not in world.agents()
+    else:
+        assert world.wait_state(place.at("greedy"), "failed", "done")["state"] == "failed"
+        assert "survived" not in world.ok("capture", place.at("greedy")).stdout
+
+
+def test_events_and_transcripts_can_be_followed_until_the_agent_is_destroyed(place: Place) -> None:
+    import subprocess
+
+    world = place.world
+    start_replay(place, "talk", QUESTION)
+    world.wait_state(place.at("talk"), "waiting")
+    follow = subprocess.Popen(
+        [str(world.bin / "muster"), "events", place.at("talk"), "--follow", "--json"],
+        cwd=world.repo,
+        env=world.env,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert follow.stdout
+        seen = []
+        while not seen or seen[-1]["kind"] != "ask":
+            seen.append(json.loads(follow.stdout.readline()))
+        world.ok("answer", place.at("talk"), "please")
+        while seen[-1]["kind"] != "turn-end":
+            seen.append(json.loads(follow.stdout.readline()))
+        world.ok("destroy", place.at("talk"))
+        rest = follow.communicate(timeout=30)[0]
+        assert follow.returncode == 0, rest
+    finally:
+        follow.kill()
+        follow.wait()

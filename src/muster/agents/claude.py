@@ -12,5 +12,6 @@ TYPE = AgentType(
     argv=("claude", "--session-id", "{session}"),
     resume=("claude", "--resume", "{session}"),
     prompt="argument",
+    guard="/!",
     bypass=("--dangerously-skip-permissions",),
 )

@@ -9,5 +9,6 @@ TYPE = AgentType(
     argv=("codex",),
     resume=("codex", "resume", "--last"),
     prompt="argument",
+    guard="/!",
     bypass=("--dangerously-bypass-approvals-and-sandbox",),
 )

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from ..plugins import AgentType
 
-TYPE = AgentType("opencode", argv=("opencode",), resume=("opencode", "--continue"))
+TYPE = AgentType("opencode", argv=("opencode",), resume=("opencode", "--continue"), guard="/!")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..errors import MusterError
+from ..errors import MusterError, UsageError
 from ..fleet import Fleet
 from . import render
 
@@ -27,6 +27,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    if args.idle < 0:
+        raise UsageError("--idle is a number of seconds", "muster capture NAME --cast FILE --idle 2")
     if args.cast:
         return _cast(args, fleet)
     text, source = fleet.screen(args.name, ansi=args.ansi, scrollback=args.scrollback)

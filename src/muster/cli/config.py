@@ -7,7 +7,7 @@ from .. import config as settings
 from ..errors import NotFound, UsageError
 from ..fleet import Fleet
 from . import render
-from .parse import check_commands
+from .parse import check_commands, check_option
 
 EXAMPLES = """
 muster config
@@ -44,9 +44,10 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         if not args.key or args.value is None:
             raise UsageError("set needs a key and a value", "muster config set commands.create.mode mirror")
         path = project if args.project else user
+        parts = args.key.split(".")
+        if parts[0] == "commands" and len(parts) == 3:
+            check_option(parts[1], parts[2], args.value)
         settings.set_value(path, args.key, args.value)
-        fresh = Fleet(fleet.env, fleet.cwd)
-        check_commands(fresh)
         render.note(f"set {args.key} in {path}")
         if args.json:
             render.document({"key": args.key, "file": path})

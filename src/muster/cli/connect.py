@@ -4,6 +4,7 @@ import argparse
 import os
 import shlex
 import subprocess
+import sys
 
 from .. import tmux
 from ..errors import MusterError, UsageError
@@ -33,7 +34,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if args.json:
         raise UsageError("connect shows a terminal and has no JSON", "muster capture NAME --json shows the screen")
-    command = args.connect_command or str(fleet.config.command("create").get("connect_command", ""))
+    configured = fleet.env.get("MUSTER_CREATE_CONNECT_COMMAND") or fleet.config.command("create").get("connect_command")
+    command = args.connect_command or str(configured or "")
     return go(fleet, fleet.get(args.name), command, watch=args.watch)
 
 
@@ -53,7 +55,8 @@ def go(fleet: Fleet, one: Found, command: str = "", watch: bool = False) -> int:
     if one.status.state not in LIVE:
         address = one.status.address
         raise MusterError(f"{address} is {one.status.state}", f"muster start {address}, or muster capture {address}")
-    if fleet.env.get("TMUX") and (switch := tmux.switch(one.host, one.agent.id, fleet.env["TMUX"], attach)):
+    again = [sys.executable, "-m", "muster", "connect", str(one.status.address), *(["--watch"] if watch else [])]
+    if fleet.env.get("TMUX") and (switch := tmux.switch(one.host, one.agent.id, fleet.env["TMUX"], again)):
         return subprocess.run(switch, check=False).returncode
     env = {key: value for key, value in os.environ.items() if key not in ("TMUX", "TMUX_PANE")}
     return subprocess.run(attach, env=env, check=False).returncode

@@ -3,12 +3,13 @@ from __future__ import annotations
 import argparse
 
 from .. import fanout
+from ..config import nearest
 from ..errors import MusterError, UsageError, worst
 from ..fleet import Fleet
 from ..host import Found
 from ..model import MODES, PERMISSIONS, Address, Spec, parse_bytes, parse_labels, parse_seconds
 from . import common, connect, render
-from .parse import terminal
+from .parse import Parser, terminal, typed
 
 EXAMPLES = """
 muster create fix-login claude -m "Fix the login test"
@@ -85,9 +86,29 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--no-connect", action="store_true", help="do not attach afterwards")
 
 
+def defaults(parser: Parser, words: list[str], fleet: Fleet) -> None:
+    """A template beats the configuration of create, and a flag beats a template."""
+    known = {{"source": "from"}.get(action.dest, action.dest): action for action in parser._actions}
+    templates = fleet.config.section("templates")
+    for name in parser.parse_known_intermixed_args(words)[0].template:
+        if name not in templates:
+            near = nearest(name, list(templates)) if templates else "[templates.NAME] makes one"
+            raise UsageError(f"there is no template {name!r}", near)
+        for key, value in templates[name].items():
+            where = f"[templates.{name}] {key}"
+            if key == "args":
+                parser.set_defaults(rest=[str(item) for item in value])
+            elif key.replace("-", "_") not in known:
+                raise UsageError(f"[templates.{name}] has no option {key!r}", nearest(key, sorted(known)))
+            else:
+                action = known[key.replace("-", "_")]
+                found = typed(action, value, where)
+                before = parser.get_default(action.dest)
+                # Lists are joined, of several templates too.
+                parser.set_defaults(**{action.dest: [*before, *found] if isinstance(found, list) else found})
+
+
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    for name in args.template:
-        _apply_template(args, fleet, name)
     base = _spec(args, fleet)
     if args.count < 1:
         raise UsageError("--count must be at least 1")
@@ -100,18 +121,22 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
                 return _reuse(fleet, existing[0], spec)
         return fleet.create(spec)
 
-    codes, made = [], []
-    for outcome in fanout.each(make, specs, limit=8):
-        if outcome.error is not None:
-            codes.append(outcome.error.exit_code)
-            render.error(outcome.error, as_json=args.json)
-        else:
-            made.append(outcome.get())
-    if args.json and made:
-        render.document({"agents": [common.agent_json(one.status) for one in made]})
+    outcomes = fanout.each(make, specs, limit=8)
+    problems = [outcome.error for outcome in outcomes if outcome.error is not None]
+    made = [outcome.get() for outcome in outcomes if outcome.error is None]
+    codes = [problem.exit_code for problem in problems]
+    if problems and not made:
+        raise problems[0]
+    for problem in problems:
+        render.error(problem)
+    if args.json:
+        told = {"errors": [render.problem_json(problem) for problem in problems]} if problems else {}
+        render.document({"agents": [common.agent_json(one.status) for one in made], **told})
     for one in made:
         if not args.json:
-            render.out(str(one.status.address))
+            if not render.width():
+                # For a script: the name, which may have been made up.
+                render.out(str(one.status.address))
             render.note(_told(one))
     if len(made) == 1 and not args.no_connect and not args.json and not codes:
         command = args.connect_command
@@ -169,34 +194,6 @@ def _numbered(spec: Spec, count: int) -> list[Spec]:
 
     stem = spec.address.name or free_name(set())
     return [spec._replace(address=spec.address._replace(name=f"{stem}-{n}")) for n in range(1, count + 1)]
-
-
-def _apply_template(args: argparse.Namespace, fleet: Fleet, name: str) -> None:
-    """Template values stand in for flags that were not given."""
-    from ..config import nearest
-    from .parse import _typed, build
-
-    templates = fleet.config.section("templates")
-    if name not in templates:
-        raise UsageError(
-            f"there is no template {name!r}",
-            nearest(name, list(templates)) if templates else "[templates.NAME] makes one",
-        )
-    parser = build("create")[0]
-    known = {action.dest: action for action in parser._actions}
-    for key, value in templates[name].items():
-        if key == "args":
-            args.rest = args.rest or [str(item) for item in value]
-            continue
-        dest = {"from": "source"}.get(key, key.replace("-", "_"))
-        if dest not in known:
-            raise UsageError(f"[templates.{name}] has no option {key!r}", nearest(key, sorted(known)))
-        typed = _typed(known[dest], value, f"[templates.{name}] {key}")
-        given = getattr(args, dest)
-        if isinstance(given, list):
-            setattr(args, dest, [*typed, *given])
-        elif given == known[dest].default:
-            setattr(args, dest, typed)
 
 
 def _reuse(fleet: Fleet, one: Found, spec: Spec) -> Found:

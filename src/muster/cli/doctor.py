@@ -61,6 +61,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
                     "ok": False,
                     "found": outcome.error.message,
                     "needed": True,
+                    "for": "anything at all",
                     "fix": outcome.error.hint,
                 }
             )

@@ -31,8 +31,10 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     for event in shown:
         _show(event, args.json)
     if args.follow:
+        render.flush()
         for event in fleet.follow(args.name, "events", len(events)):
             _show(event, args.json)
+            render.flush()
     return 0
 
 

@@ -31,14 +31,18 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
         process = fleet.exec(one, args.rest, terminal=False, stdout=subprocess.PIPE)
         stdout, _ = process.communicate()
-        render.document(
-            {"name": one.agent.name, "exit_code": process.returncode, "stdout": stdout.decode("utf-8", "replace")}
-        )
-        return process.returncode
+        code = _shell_code(process.returncode)
+        render.document({"name": one.agent.name, "exit_code": code, "stdout": stdout.decode("utf-8", "replace")})
+        return code
     # A terminal there too, when there is one here: `muster exec NAME -- bash` is a shell.
     process = fleet.exec(one, args.rest, terminal=os.isatty(0) and os.isatty(1))
     try:
         code = process.wait()
     except KeyboardInterrupt:
         code = process.wait()
+    return _shell_code(code)
+
+
+def _shell_code(code: int) -> int:
+    """128 + n for a signal, as a shell has it."""
     return 128 - code if code < 0 else code

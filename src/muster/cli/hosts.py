@@ -36,6 +36,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         else:
             render.note(f"forgot {args.host}; its agents are still there and show again when it is used")
         return 0
+    if args.host:
+        raise UsageError("list shows all hosts", "muster hosts")
     listing = fleet.survey()
     counts: dict[str, int] = {}
     for status in listing.statuses:

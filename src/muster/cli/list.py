@@ -84,7 +84,7 @@ def _show(args: argparse.Namespace, fleet: Fleet, listing: Listing) -> None:
 def _fill(form: str, row: dict[str, object]) -> str:
     try:
         return form.format(**{key: "" if value is None else value for key, value in row.items()})
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
         raise UsageError(f"--format: {error} is not a key", f"known: {', '.join(row)}") from error
 
 
@@ -162,4 +162,5 @@ def _watch(args: argparse.Namespace, fleet: Fleet) -> int:
                 render.out("\x1b[H\x1b[2J", end="")
             _show(args, fleet, listing)
         last = dict(now)
+        render.flush()
         time.sleep(0.5)

@@ -87,7 +87,8 @@ def _dispatch(words: list[str]) -> int:
 
         return parse.run(verb, words[1:])
     except MusterError as error:
-        error.hint = error.hint or _hint(error, verb)
+        if isinstance(error, ValueError) and not error.hint:
+            error.hint = f"muster {verb} --help"
         render.error(error, as_json=wants_json)
         if verbose:
             _traceback()
@@ -97,7 +98,8 @@ def _dispatch(words: list[str]) -> int:
     except Exception as error:
         import errno
 
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM):
+        full = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM)
+        if isinstance(error, OSError) and error.errno and (error.filename or error.errno in full):
             where = f": {error.filename}" if error.filename else ""
             told = MusterError(f"{os.strerror(error.errno)}{where}", "free or open that place and try again")
             render.error(told, as_json=wants_json)
@@ -126,13 +128,6 @@ def _help() -> int:
     lines.append("`muster VERB --help` shows examples and every option. A program muster-foo on PATH is `muster foo`.")
     print("\n".join(lines))
     return 0
-
-
-def _hint(error: Exception, verb: str) -> str:
-    """What to type, for an error that does not say so itself."""
-    if isinstance(error, ValueError):
-        return f"muster {verb} --help"
-    return "muster list" if isinstance(error, LookupError) else "muster doctor shows what is missing"
 
 
 def _foreign(verb: str, words: list[str], as_json: bool) -> int:

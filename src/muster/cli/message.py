@@ -35,6 +35,6 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         raise UsageError("the message is empty")
 
     def send(one: Found) -> dict[str, Any]:
-        return {"result": fleet.message(one, text)}
+        return {"result": fleet.message(one, text, raw=args.raw)}
 
     return common.for_each(args, fleet, send, lambda row: f"{row['result']}: {row['address']}")

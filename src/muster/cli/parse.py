@@ -1,7 +1,7 @@
 """The words of one verb: its options, their defaults from configuration, its help.
 
 A verb's module has `EXAMPLES`, `TEXT`, `options(parser)` and `run(args, fleet) -> exit code`;
-`REST = "what"` when it takes words behind `--`.
+`REST = "what"` when it takes words behind `--`; `defaults(parser, words, fleet)` when it has more of them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,16 @@ class Parser(argparse.ArgumentParser):
         said = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
         near = nearest(said[1], re.split(r"[', ]+", said[2].strip("'"))) if said else ""
         raise UsageError(message, f"{near} {self.prog} --help".strip())
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        # argparse would swallow the message of a value that cannot be read, and the hint with it.
+        try:
+            return super()._get_value(action, arg_string) if not callable(action.type) else action.type(arg_string)
+        except UsageError as error:
+            name = "/".join(action.option_strings) or str(action.metavar)
+            raise UsageError(f"{name}: {error.message}", error.hint) from error
+        except ValueError:
+            return super()._get_value(action, arg_string)
 
     def flags(self) -> list[str]:
         return [flag for action in self._actions for flag in action.option_strings]
@@ -72,17 +82,20 @@ def run(verb: str, words: list[str]) -> int:
         cut = words.index("--")
         words, rest = words[:cut], words[cut + 1 :]
     if "-h" in words or "--help" in words:
-        print(parser.format_help(), end="")
+        render.out(parser.format_help(), end="")
         return 0
     fleet = Fleet()
     apply_defaults(parser, verb, fleet)
-    args, unknown = parser.parse_known_args(words)
+    if hasattr(module, "defaults"):
+        module.defaults(parser, words, fleet)
+    # Options may stand between the words.
+    args, unknown = parser.parse_known_intermixed_args(words)
     if unknown:
         flag = unknown[0].partition("=")[0]
         near = f"{nearest(flag, parser.flags())} " if flag.startswith("-") else ""
         what = "option" if flag.startswith("-") else "argument"
         raise UsageError(f"muster {verb} takes no {what} {flag!r}", f"{near}{parser.prog} --help")
-    args.rest = rest
+    args.rest = rest or parser.get_default("rest") or []
     code: int = module.run(args, fleet)
     return code
 
@@ -98,12 +111,25 @@ def apply_defaults(parser: Parser, verb: str, fleet: Fleet) -> None:
     for key, value in fleet.env.items():
         if key.startswith(prefix):
             configured[key[len(prefix) :].lower()] = value
-    known = {action.dest: action for action in parser._actions if action.dest not in ("help", "json", "verbose")}
+    known = _configurable(parser)
     for key, value in configured.items():
         dest = key.replace("-", "_")
+        variable = f"{prefix}{key.upper()}"
+        where = variable if variable in fleet.env else f"[commands.{verb}]"
         if dest not in known:
-            raise UsageError(f"[commands.{verb}] has no option {key!r}", nearest(key, sorted(known)))
-        parser.set_defaults(**{dest: _typed(known[dest], value, f"[commands.{verb}] {key}")})
+            raise UsageError(f"{where} has no option {key!r}", nearest(key, sorted(known)))
+        parser.set_defaults(**{dest: typed(known[dest], value, f"{where} {key}")})
+
+
+def check_option(verb: str, key: str, value: str) -> None:
+    """`[commands.VERB] key = value` would be valid."""
+    if verb not in VERBS:
+        raise UsageError(f"[commands.{verb}]: there is no verb {verb!r}", nearest(verb, list(VERBS)))
+    known = _configurable(build(verb)[0])
+    dest = key.replace("-", "_")
+    if dest not in known:
+        raise UsageError(f"[commands.{verb}] has no option {key!r}", nearest(key, sorted(known)))
+    typed(known[dest], value, f"[commands.{verb}] {key}")
 
 
 def check_commands(fleet: Fleet) -> None:
@@ -114,13 +140,26 @@ def check_commands(fleet: Fleet) -> None:
         apply_defaults(build(verb)[0], verb, fleet)
 
 
-def _typed(action: argparse.Action, value: Any, where: str) -> Any:
+def _configurable(parser: Parser) -> dict[str, argparse.Action]:
+    return {action.dest: action for action in parser._actions if action.dest not in ("help", "json", "verbose")}
+
+
+def typed(action: argparse.Action, value: Any, where: str) -> Any:
     if isinstance(action, argparse._StoreTrueAction):
-        if isinstance(value, str):
-            value = value.lower() not in ("", "0", "false", "no")
-        if not isinstance(value, bool):
+        words = {
+            "1": True,
+            "true": True,
+            "yes": True,
+            "on": True,
+            "0": False,
+            "false": False,
+            "no": False,
+            "off": False,
+        }
+        found = words.get(str(value).lower())
+        if found is None:
             raise UsageError(f"{where} must be true or false")
-        return value
+        return found
     if isinstance(action, argparse._AppendAction):
         values = value if isinstance(value, list) else [value]
         if isinstance(value, dict):

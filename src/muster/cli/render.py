@@ -35,6 +35,10 @@ def _write(stream: TextIO, text: str) -> None:
         stream.write(text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii"))
 
 
+def flush() -> None:
+    sys.stdout.flush()
+
+
 def raw(data: bytes) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
@@ -66,18 +70,27 @@ def _json(value: Any, indent: int | None = None) -> str:
     return "".join(char if char == "\n" or char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
+#: What to type, by exit code, for an error that does not say so itself.
+HINTS = {
+    2: "muster --help lists the verbs; muster VERB --help their options",
+    3: "muster list",
+    6: "muster doctor",
+}
+
+
 def error(problem: MusterError, as_json: bool = False) -> None:
     if as_json:
         out(_json({"error": problem_json(problem)}))
         sys.stdout.flush()
-    text = f"muster: {problem.message}"
-    if problem.hint:
-        text += f"\n  {problem.hint}"
-    note(text)
+    note(f"muster: {problem.message}\n  {_hint(problem)}")
 
 
 def problem_json(problem: MusterError) -> dict[str, Any]:
-    return {"message": problem.message, "hint": problem.hint or None, "code": problem.exit_code}
+    return {"message": problem.message, "hint": _hint(problem), "code": problem.exit_code}
+
+
+def _hint(problem: MusterError) -> str:
+    return problem.hint or HINTS.get(problem.exit_code, "muster doctor shows what is missing")
 
 
 def plain(text: str, keep: str = "") -> str:

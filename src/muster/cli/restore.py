@@ -30,6 +30,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if args.list or not args.name:
         if not args.list:
             raise UsageError("restore what?", "muster restore --list shows what is in the trash")
+        if args.name:
+            raise UsageError("--list shows all of the trash", "muster restore --list")
         rows = fleet.trash()
         if args.json:
             render.document({"trash": rows})

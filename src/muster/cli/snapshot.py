@@ -27,6 +27,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     one = fleet.get(args.name)
     if args.action == "list":
+        if args.snapshot:
+            raise UsageError("list shows all snapshots", f"muster snapshot list {args.name}")
         rows = fleet.snapshots(one)
         if args.json:
             render.document({"name": one.agent.name, "snapshots": rows})

@@ -35,8 +35,10 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     for entry in entries:
         _show(entry, args.json)
     if args.follow:
+        render.flush()
         for entry in fleet.follow(args.name, "transcript", len(everything)):
             _show(entry, args.json)
+            render.flush()
     return 0
 
 

@@ -27,11 +27,13 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    # With names, --all is the opposite of --any; without, it is every agent.
+    args.all = args.all and not args.names
     chosen, errors = common.choose(args, fleet)
+    if errors and not chosen:
+        raise errors[0]
     for error in errors:
         render.error(error)
-    if not chosen:
-        return worst([error.exit_code for error in errors])
     until = frozenset(args.until) or ENDED | {"ready", "waiting"}
 
     def seen(status: Status) -> None:

@@ -31,6 +31,16 @@ def without_git_places(argv: Sequence[str]) -> list[str]:
     return ["env", *found, *argv] if found else list(argv)
 
 
+def _encoded(argv: Sequence[str]) -> list[str]:
+    """The words as a process takes them, in a locale that has not all their characters too."""
+    words = without_git_places(argv)
+    try:
+        os.fsencode("".join(words))
+    except UnicodeEncodeError:
+        return [word.encode("utf-8", "surrogateescape") for word in words]  # type: ignore[misc]  # subprocess takes both
+    return words
+
+
 class LocalHost:
     name = ""
     provider = "local"
@@ -41,7 +51,7 @@ class LocalHost:
     def run(
         self, argv: Sequence[str], *, input: bytes | IO[bytes] | None = None, timeout: float | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        return call(without_git_places(argv), input, timeout)
+        return call(_encoded(argv), input, timeout)
 
     def attach(self, argv: Sequence[str]) -> list[str]:
         return without_git_places(argv)
@@ -49,7 +59,7 @@ class LocalHost:
     def stream(
         self, argv: Sequence[str], *, stdin: int | IO[bytes] | None = None, stdout: int | IO[bytes] | None = None
     ) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(without_git_places(argv), stdin=stdin, stdout=stdout)
+        return subprocess.Popen(_encoded(argv), stdin=stdin, stdout=stdout)
 
 
 class Local:

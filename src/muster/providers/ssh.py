@@ -14,7 +14,7 @@ from typing import IO
 from ..errors import MusterError, Unreachable
 from ..host import call
 
-#: What ssh itself answers with; the same number from a remote command cannot be told apart by it alone.
+#: What ssh itself answers with when a connection cannot be made or breaks; no command of muster's own does.
 SSH_FAILED = 255
 CONNECT_SECONDS = 4
 
@@ -50,7 +50,7 @@ class SshHost:
         command = _encode(f"echo {mark}; exec {_join(argv)}")
         done = call([*self._ssh("-T", "-oBatchMode=yes"), command], input, timeout)
         _, found, out = done.stdout.partition(mark.encode() + b"\n")
-        if not found:
+        if not found or done.returncode == SSH_FAILED:
             raise self._unreachable(done.stderr)
         return subprocess.CompletedProcess(list(argv), done.returncode, out, done.stderr)
 

@@ -1,12 +1,9 @@
 # shellcheck shell=sh
-# put ID < tar: write files into an agent's folder; agent.json appears whole or not at all.
-cd "$mu_home/agents/$1" || die 3 "no agent $1"
-rm -rf agent.json.new
+# put ID RECORD < tar: write files into an agent's folder; RECORD, which is one of them, becomes agent.json at once.
+cd "$mu_home/agents/$1" 2>/dev/null || die 3 "no agent $1"
 if ! tar -xf -; then
-	rm -f agent.json.new
+	rm -f "$2"
 	die 1 "cannot write to $mu_home/agents/$1"
 fi
-if [ -f agent.json.new ]; then
-	[ ! -d agent.json ] || [ -h agent.json ] || rm -rf agent.json
-	mv -f agent.json.new agent.json
-fi
+[ ! -d agent.json ] || [ -h agent.json ] || rm -rf agent.json
+mv -f "$2" agent.json

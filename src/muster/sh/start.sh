@@ -34,6 +34,7 @@ set -s escape-time 20
 set -s focus-events on
 set -g default-terminal "tmux-256color"
 set -g remain-on-exit on
+set -gq remain-on-exit-format ""
 set -g history-limit 5000
 set -g update-environment ""
 set -g window-size latest

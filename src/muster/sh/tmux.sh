@@ -4,8 +4,17 @@ mu_verb=$1 mu_id=$2
 shift 2
 mu_pane="=$mu_id:"
 case $mu_verb in
-attach) exec tmux -S "$mu_sock" -u attach-session -t "$mu_pane" ;;
-watch) exec tmux -S "$mu_sock" -u attach-session -f read-only,ignore-size -t "$mu_pane" ;;
+attach)
+	# A watcher that was cut off may have left the size fixed.
+	mu_tmux set-option -uw -t "$mu_pane" window-size 2>/dev/null || :
+	exec tmux -S "$mu_sock" -u attach-session -t "$mu_pane"
+	;;
+watch)
+	# tmux ignores ignore-size where nobody else is attached; a size that is fixed stays.
+	mu_tmux set-option -w -t "$mu_pane" window-size manual
+	trap 'mu_tmux set-option -uw -t "$mu_pane" window-size 2>/dev/null || :' EXIT
+	tmux -S "$mu_sock" -u attach-session -f read-only,ignore-size -t "$mu_pane"
+	;;
 socket) printf '%s\n' "$mu_sock" ;;
 switch) mu_tmux switch-client -t "$mu_pane" ;;
 screen) mu_tmux capture-pane -p -t "$mu_pane" "$@" ;;

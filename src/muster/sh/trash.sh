@@ -2,7 +2,10 @@
 # trash VERB …: the way of an agent's folder and work dir to the trash and back. Every move is a rename.
 mu_verb=$1
 shift
-cd "$mu_home" || die 3 "there is no $mu_home"
+if ! cd "$mu_home" 2>/dev/null; then
+	case $mu_verb in list | left) exit 0 ;; esac # nothing was ever made here
+	die 3 "there is no $mu_home"
+fi
 case $mu_verb in
 work)
 	# work ID WORKDIR: the work dir, if it is still where it was.
@@ -16,6 +19,17 @@ forget)
 	mkdir -p "trash/$1"
 	[ ! -d "agents/$1" ] || mv "agents/$1" "trash/$1/agent"
 	[ "$(cat "names/$2" 2>/dev/null)" != "$1" ] || rm -f "names/$2"
+	;;
+unregister)
+	# unregister ID COMMON BRANCH BASE: what git was told of a work dir that was never finished. The branch goes only if
+	# this work dir was on it, and it is where it began.
+	[ -d "$2/worktrees/$1" ] || exit 0
+	mu_head=$(cat "$2/worktrees/$1/HEAD" 2>/dev/null) || mu_head=
+	rm -rf "$2/worktrees/$1"
+	rmdir "$2/worktrees" 2>/dev/null || :
+	if [ "$mu_head" = "ref: refs/heads/$3" ]; then
+		git --git-dir="$2" -c core.hooksPath=/dev/null update-ref -d "refs/heads/$3" "$4"
+	fi
 	;;
 scrap)
 	# scrap ID: what a failed create left; all of it was a copy.
@@ -48,6 +62,7 @@ back)
 		[ -z "$3" ] || [ ! -e "$3" ] || mv "$3" "trash/$1/work"
 		die 17 "the name $2 is taken"
 	fi
+	rm -f "agents/$1/destroy.lock"
 	rmdir "trash/$1" 2>/dev/null || :
 	;;
 drop)

@@ -1,0 +1,762 @@
+#!/bin/bash
+# muster, by example.
+# Each block says what you want in plain words and shows what to type. Read it from the top, or look for a word.
+# You are in a git repository of yours. Names such as fix-login are examples; choose your own.
+
+# =====================================================================
+# 1. First steps
+# =====================================================================
+
+# See all verbs, in four groups.
+muster --help
+
+# See the examples and every option of one verb. Both forms do the same.
+muster create --help
+muster help create
+
+# Which muster is this?
+muster --version
+
+# Is all there that muster needs? What is missing is named, with the command that fixes it.
+muster doctor
+
+# Run a command as an agent. It gets a work dir and a branch of its own, and a terminal that goes on without yours.
+muster create hello command --no-connect -- sh -c 'echo "hello from $MUSTER_AGENT"; sleep 600'
+
+# See who is there and in which state.
+muster list
+
+# The short form of list.
+muster ls
+
+# Look at an agent's screen without touching it.
+muster capture hello
+
+# Run something in the agent's work dir. The output and the exit code are the command's own.
+muster exec hello -- git status --short --branch
+
+# Attach your terminal to the agent. Leave it with Ctrl-b d; the agent goes on.
+muster connect hello
+
+# End the agent. Its files and its branch stay.
+muster stop hello
+
+# Remove the agent. Nothing is lost: what it had is in the trash for 30 days.
+muster destroy hello
+
+# =====================================================================
+# 2. Making agents
+# =====================================================================
+
+# Start a coding agent on a task. The first word is always the name, the second the type.
+muster create fix-login claude -m "Fix the login test and commit"
+
+# Without a name one is made up; without a type it is the first of claude, codex and opencode on your PATH.
+muster create --no-connect
+
+# On a terminal, create attaches when it is done. Stay where you are instead.
+muster create review claude --no-connect --message "Review the last commit"
+
+# The task is long: take it from a file.
+echo "Make the tests faster. Measure before and after." > ../task.md
+muster create faster claude --no-connect --message-file ../task.md
+
+# Or from a pipe.
+git log -3 -p | muster create notes claude --no-connect --message-file -
+
+# A plain command finds the message in $MUSTER_PROMPT.
+muster create echo command --no-connect -m "from the message" -- sh -c 'echo "I was told: $MUSTER_PROMPT"'
+
+# Everything behind -- goes to the program as it is. This runs your tests beside you.
+muster create tests command --no-connect -- make test
+
+# Play a recorded agent: a real session with no model, no key and no cost. docs/playbooks.md has all steps.
+cat > ../greet.toml <<'END'
+[[step]]
+say = "I will add a greeting."
+[[step]]
+write = "greet.txt"
+text = "hello\n"
+[[step]]
+commit = "Add a greeting"
+[[step]]
+ask = "Shall I also say goodbye?"
+[[step]]
+say = "You said: {message}"
+END
+muster create greet replay --no-connect -- ../greet.toml
+
+# Three agents on the same task: try-1, try-2 and try-3.
+muster create try replay --count 3 --no-connect -- ../greet.toml
+
+# Put labels on an agent, to find it by later.
+muster create count-lines command --label run=42 --label kind=check --no-connect -- sh -c 'git ls-files | xargs wc -l'
+
+# Make it, or go on with it when it is there already. Safe to run twice.
+muster create nightly command --reuse --no-connect -- sleep 600
+muster create nightly command --reuse --no-connect -- sleep 600
+
+# End the agent by itself after a while. Its state is then failed, with the reason timeout.
+muster create short command --timeout 90s --no-connect -- sleep 600
+
+# Set a hard limit of memory. Where the host cannot keep it, create refuses and says why.
+muster create small command --memory 512m --no-connect -- sleep 60
+
+# Give the agent variables: a value, or your own variable by its name. They show on no command line.
+export API_TOKEN=secret
+muster create env command --env STAGE=test --env API_TOKEN --no-connect -- sh -c 'echo "$STAGE, ${#API_TOKEN} characters"'
+
+# Take variables from a file of NAME=value lines.
+printf '%s\n' '# for the tests' 'STAGE=test' 'DB_NAME=shop' > ../test.env
+muster create env-file command --env-file ../test.env --no-connect -- sh -c 'echo "$STAGE $DB_NAME"'
+
+# Who answers the client's permission dialogs? You (ask, the default), your [permissions] (policy), or nobody is asked (bypass).
+muster create careful claude --permissions ask --no-connect -m "Tidy the docs"
+muster create by-rules claude --permissions policy --no-connect -m "Tidy the tests"
+muster create trusted claude --permissions bypass --no-connect -m "Tidy the build"
+
+# =====================================================================
+# 3. Where an agent works
+# =====================================================================
+
+# In a git repository the agent gets a worktree on branch muster/NAME. Your uncommitted work comes along, your tree stays as it is.
+muster create in-worktree command --mode worktree --no-connect -- git status
+
+# Leave your uncommitted work out: start from the commit.
+muster create from-commit command --clean --no-connect -- git status
+
+# Start from another branch, tag or commit.
+muster create from-main command --branch main --no-connect -- git log -1
+
+# Choose the name of the new branch.
+muster create named-branch command --branch :topic/login --no-connect -- git branch --show-current
+
+# Both: start from main, work on topic/pay.
+muster create both command --branch main:topic/pay --no-connect -- git branch --show-current
+
+# A clone of its own. Its commits come back only when you pull.
+muster create own-clone command --mode mirror --no-connect -- git log -1
+
+# A folder without git is copied. diff and pull work all the same.
+mkdir -p ../plain && echo one > ../plain/list.txt
+muster create copied command --mode copy --from ../plain --no-connect -- sh -c 'echo two >> list.txt'
+
+# Work in the folder itself. destroy never removes it.
+muster create right-here command --mode in-place --no-connect -- ls
+
+# Start from another folder than the one you are in.
+muster create elsewhere command --from ../plain --no-connect -- ls
+
+# Start from what another agent has now, committed or not.
+muster create second-look command --from greet --no-connect -- git log --oneline -2
+
+# Start from a repository that you do not have here.
+muster create fresh command --from https://git.example.com/shop.git --no-connect -- ls
+
+# =====================================================================
+# 4. Looking at agents
+# =====================================================================
+
+# Who needs you? Who failed?
+muster list --state waiting --state failed
+
+# Only agents with a label.
+muster list --label run=42
+
+# Only agents of this repository. Without it, list shows all agents wherever you are.
+muster list --here
+
+# Only agents of one type, on one host. This machine is called local.
+muster list --type replay --host local
+
+# How many commits is each one ahead, and how many files has it changed?
+muster list --git
+
+# Choose the columns: every key of --json can stand in the text.
+muster list --format '{name} {state} {branch}'
+
+# Keep the list on the screen and see every change. Ctrl-C ends it.
+muster list --watch
+
+# Why is this agent in its state? Every piece of evidence, with its age.
+muster explain greet
+
+# See the screen with its colours.
+muster capture greet --ansi
+
+# Also what has scrolled away.
+muster capture greet --scrollback
+
+# Save the whole session as a recording that asciinema plays, with pauses cut to two seconds.
+muster capture greet --cast ../greet.cast --idle 2
+
+# Read the conversation.
+muster transcript greet
+
+# Only the end of it.
+muster transcript greet --last 3
+
+# Read along while the agent works. Ctrl-C ends it.
+muster transcript greet --follow
+
+# What happened to the agent, and when?
+muster events greet
+
+# The last ten events.
+muster events greet --last 10
+
+# Each event as it comes. It ends when the agent is destroyed.
+muster events greet --follow
+
+# =====================================================================
+# 5. Talking to agents
+# =====================================================================
+
+# Wait until an agent has finished its turn, asks something, or has ended.
+muster wait greet
+
+# The agent asks a question: answer it.
+muster answer greet "no, that is all"
+
+# Send a message. `delivered` means there is proof that the agent took it.
+muster wait greet --until ready --timeout 60s
+muster message greet -m "Thank you"
+
+# Send the same to several agents at once. Quote the pattern, so that your shell leaves it alone.
+muster message 'try-*' --message "no, commit what you have"
+
+# To all agents with a label. A plain command is typed to: there is no proof, and the answer says `typed`.
+muster create console command --label kind=console --no-connect -- cat
+muster message --label kind=console -m "hello"
+
+# A long message from a file, or from a pipe.
+muster message greet --message-file ../task.md
+git log -1 -p | muster message greet --message-file -
+
+# A leading / is sent as text. With --raw it is a command of the client itself.
+muster message fix-login --raw -m "/compact"
+
+# Tell everyone. Agents that have ended are reported as failures; the others get the message.
+muster message --all -m "Please commit within five minutes"
+
+# An agent asks for a permission: allow it, or deny it with no.
+cat > ../ask.toml <<'END'
+[[step]]
+permission = "rm -rf build"
+tool = "Bash"
+[[step]]
+say = "Cleaned."
+END
+muster create clean-up replay --no-connect -- ../ask.toml
+muster wait clean-up --until waiting --timeout 60s
+muster answer clean-up yes
+
+# Wait for several agents, but not for ever. Exit code 4 means the time was up.
+muster wait try-1 try-2 --timeout 10m
+
+# Wait for the first one that needs you.
+muster wait 'try-*' --any --until waiting --until ready
+
+# Wait for all agents of a run to end well. An agent that fails ends the wait with exit code 1.
+muster wait --label run=42 --until done
+
+# Is anybody still at work? Wait two seconds to see; exit code 4 means yes.
+muster wait --all --timeout 2s
+
+# =====================================================================
+# 6. Connecting
+# =====================================================================
+
+# Take over: your terminal is the agent's. Inside tmux your client is switched there, and comes back when you leave.
+muster connect fix-login
+
+# Only look. No key goes through, and the agent's terminal keeps its size.
+muster connect fix-login --watch
+
+# Open the agent in a window of its own. The command finds MUSTER_AGENT, MUSTER_ADDRESS and MUSTER_ATTACH.
+muster connect fix-login --connect-command 'xterm -e sh -c "$MUSTER_ATTACH"'
+
+# The same right after create.
+muster create in-window command --connect-command 'echo "to attach: $MUSTER_ATTACH"' -- sleep 60
+
+# =====================================================================
+# 7. Running things in a work dir
+# =====================================================================
+
+# Run the tests on what the agent has now. It works on agents that have ended, too.
+muster exec greet -- sh -c 'git diff --check && echo clean'
+
+# Feed it a file and keep its output.
+muster exec greet -- tr a-z A-Z < ../task.md > ../shouted.txt
+
+# On a terminal this is a shell in the work dir.
+muster exec greet -- bash
+
+# =====================================================================
+# 8. Bringing work home
+# =====================================================================
+
+# What did the agent change? Commits, and what it has not committed.
+muster diff greet
+
+# Only how much, file by file.
+muster diff greet --stat
+
+# Only the names of the files, and only of what is committed.
+muster diff greet --name-only --committed
+
+# Bring its commits to branch muster/greet of your repository. What you have checked out stays as it is.
+muster pull greet
+git log --oneline -1 muster/greet
+
+# Bring them and merge them into what you have checked out.
+muster pull greet --merge
+
+# Bring them and put them on top of your own commits.
+muster pull try-1 --rebase
+
+# Bring them as one commit.
+muster pull try-2 --squash
+
+# Also bring what the agent has not committed. It becomes one commit on branch muster/NAME-wip.
+muster exec try-3 -- sh -c 'echo draft > draft.txt'
+muster pull try-3 --uncommitted
+
+# The branch here has commits that the agent does not have: replace it.
+muster pull own-clone --force
+
+# Bring files instead of commits: reports, logs, pictures.
+muster exec greet -- sh -c 'mkdir -p reports && echo "<p>ok" > reports/index.html'
+muster pull greet --files 'reports/*.html' --to ../out
+
+# Pull into another clone of the repository.
+git clone --quiet . ../second-clone
+muster pull greet --to ../second-clone
+
+# Bring the work of many agents, chosen by name or by label.
+muster pull 'try-*'
+muster pull --label run=42
+
+# Bring everybody's work. One that fails does not keep the others back.
+muster pull --all
+
+# The other way: your new commits for the agent.
+git commit --quiet --allow-empty -m "A change of mine"
+muster push from-commit
+
+# The agent has commits too: merge yours into its branch.
+muster push greet --merge
+
+# Give it another branch than the one you have checked out.
+muster push in-worktree --ref main
+
+# Give your commits to all agents of a run.
+muster push --label run=42
+
+# To all agents. Those without a branch, such as copies, are reported; the others get them.
+muster push --all --merge
+
+# =====================================================================
+# 9. Snapshots and clones
+# =====================================================================
+
+# Keep the state of a work dir, under a name.
+muster snapshot create greet before-cleaning
+
+# Without a name it is the time.
+muster snapshot create greet
+
+# What was kept?
+muster snapshot list greet
+
+# Go back. What is there now is kept as a snapshot first.
+muster snapshot restore greet before-cleaning
+
+# Drop one.
+muster snapshot delete greet before-cleaning
+
+# Try the other way: a second agent with the same work and the same conversation.
+muster clone greet greet-b
+
+# Without a name one is made up. The copy gets a message and a label of its own.
+muster clone greet --label try=other --message "Now say it in French"
+
+# =====================================================================
+# 10. Names, labels, stopping and going on
+# =====================================================================
+
+# Give an agent another name. It may be at work meanwhile.
+muster rename greet-b hello-b
+
+# Set labels.
+muster label hello-b --set owner=me --set run=43
+
+# See the labels of all agents.
+muster label --all
+
+# Change the labels of all agents that have one.
+muster label --label run=43 --set run=44 --remove owner
+
+# Stop an agent; it has 30 seconds to end by itself.
+muster stop hello-b --grace 30s
+
+# Go on with it: same work dir, same conversation.
+muster start hello-b
+
+# Stop all agents of a run. An agent that has ended already is no error.
+muster stop --label run=44
+
+# Start them again.
+muster start --label run=44
+
+# The evening: stop everything. The morning: go on with everything.
+muster stop --all --grace 2s
+muster start --all
+
+# Names from another program: - reads them from stdin.
+muster list --state lost --format '{address}' | muster start -
+
+# =====================================================================
+# 11. Removing, and bringing back
+# =====================================================================
+
+# Remove one agent. You are told what it had that is nowhere else.
+muster destroy hello-b
+
+# Bring it back: record, work dir, branch, transcript and recording. It is stopped then.
+muster restore hello-b
+
+# What is in the trash?
+muster destroy hello-b
+muster restore --list
+
+# The name is in use again: bring it back under another one.
+muster create hello-b command --no-connect -- sleep 60
+muster restore hello-b --as hello-old
+
+# The screen of a destroyed agent can still be read.
+muster destroy hello-old
+muster capture hello-old
+
+# Remove many by a pattern.
+muster destroy 'try-*'
+
+# Remove all agents of a run.
+muster destroy --label run=42
+
+# What is left over, and is any of it unique? Nothing is removed yet.
+muster gc
+
+# Remove it. What is unique goes to the trash first.
+muster gc --yes
+
+# Free space: also drop trash that is older than a week.
+muster gc --older 7d --yes
+
+# =====================================================================
+# 12. Recording and replaying
+# =====================================================================
+
+# Write a playbook from what an agent really did.
+muster record greet
+
+# Into a file. An existing one is overwritten only with --force.
+muster record greet --output ../again.toml
+muster record greet -o ../again.toml --force
+
+# Do it again, for free.
+muster create again replay --no-connect -- ../again.toml
+
+# =====================================================================
+# 13. Other hosts
+# =====================================================================
+
+# Run an agent on another machine: @ and its name in your ~/.ssh/config. It needs only a shell, git and tmux.
+muster create fix-login@box claude --no-connect -m "Fix it there"
+
+# A made-up name, on that host.
+muster create @box command --no-connect -- uname -a
+
+# Every verb takes the same address.
+muster create there@box command --no-connect -- sh -c 'echo "done on $(uname -n)"'
+muster wait there@box
+muster capture there@box
+
+# Commits come back as from a local agent.
+muster pull there@box
+
+# Patterns see the whole address: everybody on that host.
+muster stop '*@box'
+
+# Move the work of a local agent to a host, conversation included.
+muster clone greet greet-far@box
+
+# Only the agents of one host.
+muster list --host box
+
+# Which hosts were used, do they answer, and when did they last?
+muster hosts
+muster hosts list
+
+# Leave a host out of the list. Nothing on it changes.
+muster hosts forget box
+
+# Give a host a short name, and a folder for muster's files there.
+muster config set hosts.big.destination me@big.example.com
+muster config set hosts.big.home /scratch/me/muster
+
+# =====================================================================
+# 14. Configuration
+# =====================================================================
+
+# Where are the files? Yours, and the project's if it has one.
+muster config path
+
+# What is in force? This also checks every key.
+muster config
+muster config show
+
+# A default for any option of any verb: [commands.VERB] option = value.
+muster config set commands.create.mode worktree
+
+# Read one key.
+muster config get commands.create.mode
+
+# For everybody who works on this project: the same, in .muster/config.toml.
+muster config set commands.create.label '["team=shop"]' --project
+
+# A flag beats a MUSTER_VERB_OPTION variable, that beats the project's file, that beats yours.
+MUSTER_CREATE_MODE=mirror muster create by-variable command --no-connect -- true
+MUSTER_CREATE_MODE=mirror muster create by-flag command --mode copy --no-connect -- true
+
+# Run a command of yours after every create instead of attaching.
+muster config set commands.create.connect_command 'echo "made $MUSTER_ADDRESS"'
+muster create announced command -- sleep 60
+
+# A set of create options under a name. `args` is what would stand behind --.
+mkdir -p "${XDG_CONFIG_HOME:-$HOME/.config}/muster"
+cat >> "${XDG_CONFIG_HOME:-$HOME/.config}/muster/config.toml" <<'END'
+[templates.check]
+type = "command"
+label = { kind = "check" }
+timeout = "10m"
+args = ["git", "fsck"]
+END
+muster create checked --template check --no-connect
+
+# A type of your own: the program, how it takes the first message, and whether it tells of its turns.
+cat >> "${XDG_CONFIG_HOME:-$HOME/.config}/muster/config.toml" <<'END'
+[types.shout]
+argv = ["sh", "-c", "echo \"$MUSTER_PROMPT\" | tr a-z A-Z"]
+prompt = "environment"
+END
+muster create loud shout --no-connect -m "hello"
+
+# Files that git does not have, shared caches, and a command that prepares each work dir.
+echo "DB_NAME=shop" > .env
+mkdir -p cache
+cat >> .muster/config.toml <<'END'
+[workdir]
+copy = [".env"]
+link = ["cache"]
+setup = "echo prepared > .prepared"
+END
+
+# A project's file may run commands only after you trusted it. See what is left out until then.
+muster trust --show
+
+# Trust the file as it is now. When it changes, it has to be trusted again.
+muster trust
+muster create prepared command --no-connect -- cat .env .prepared
+
+# Trust it no longer.
+muster trust --remove
+
+# =====================================================================
+# 15. Your shell and your system
+# =====================================================================
+
+# Complete verbs, options and the names of agents with Tab.
+eval "$(muster completion bash)"
+
+# The same for zsh and for fish.
+mkdir -p ~/.zfunc ~/.config/fish/completions
+muster completion zsh > ~/.zfunc/_muster
+muster completion fish > ~/.config/fish/completions/muster.fish
+
+# Read a manual page.
+muster man create
+
+# Get its source, or write all pages into a folder.
+muster man create --roff > ../muster-create.1
+muster man --all ~/.local/share/man/man1
+
+# A verb of your own: a program called muster-NAME on your PATH.
+mkdir -p ~/bin
+printf '%s\n' '#!/bin/sh' 'muster list --state waiting --format "{name}"' > ~/bin/muster-waiting
+chmod +x ~/bin/muster-waiting
+PATH=~/bin:$PATH muster waiting
+
+# No colours. Without a terminal there are none anyway.
+NO_COLOR=1 muster list
+
+# A second fleet, apart from the first: MUSTER_HOME is where all of muster's state is.
+MUSTER_HOME=~/other-fleet muster list
+
+# =====================================================================
+# 16. Scripts
+# =====================================================================
+
+# Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 time is up, 5 refused to protect work, 6 host unreachable, 7 a dialog is open.
+muster explain no-such-agent || echo "exit code $?"
+
+# Make an agent, wait for it, act on how it ended.
+muster create build command --no-connect -- sh -c 'test -f README'
+if muster wait build --until done --timeout 5m; then muster pull build; else muster capture build; fi
+
+# Over many agents muster goes on past a failure, reports each, and exits with the worst code.
+muster stop greet no-such-agent || echo "one of them failed: $?"
+
+# Nobody is named on stdin: nothing to do, and no error.
+muster list --label run=none --format '{address}' | muster destroy -
+
+# Every verb has --json: one document on stdout, described in docs/json.md. Here all that is known of all agents.
+muster list --json
+
+# In a log you want the inner details of errors too. --verbose puts them on stderr; the document stays whole.
+muster list --verbose --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["agents"]), "agents")'
+
+# With --watch there is one JSON object a line, for each change.
+muster list --watch --json
+
+# An error is a document too: {"error": {"message", "hint", "code"}}.
+muster explain no-such-agent --json --verbose || true
+
+# The record of what was made: "agents".
+muster create made command --json --verbose -- sleep 60
+
+# Verbs over many agents answer with "results", one for each; "ok" says how it went.
+muster message made -m "hi" --json --verbose
+
+# What became of an answer: "result" is answered, delivered or queued.
+muster create asker replay --no-connect -- ../ask.toml
+muster wait asker --until waiting --timeout 60s
+muster answer asker yes --json --verbose
+
+# The agents as they were when the wait was over.
+muster wait made --until working --timeout 30s --json --verbose
+
+# connect shows a terminal and has no document. It says so, as a document, with exit code 2.
+muster connect made --json --verbose || true
+
+# The screen as text, and whether it is live, kept or from the recording.
+muster capture made --json --verbose
+
+# A command's exit code and output.
+muster exec made --json --verbose -- git rev-parse HEAD
+
+# The conversation, entry by entry.
+muster transcript greet --last 1 --json --verbose
+
+# The events, each with its time "t" and its "kind".
+muster events made --json --verbose
+
+# The branch, its tip, and how many commits it is ahead.
+muster pull made --json --verbose
+
+# The commit the agent is at after a push.
+muster push made --json --verbose
+
+# The names of the files, and the diff.
+muster diff greet --json --verbose
+
+# The snapshots of an agent.
+muster snapshot list greet --json --verbose
+
+# The state before and after a stop.
+muster stop made --grace 0 --json --verbose
+
+# "started" is false when it was running already.
+muster start made --json --verbose
+
+# A clone answers as create does.
+muster clone made made-b --json --verbose
+
+# The new name and the old one.
+muster rename made-b made-c --json --verbose
+
+# The labels an agent has now.
+muster label made-c --set seen=yes --json --verbose
+
+# What was kept, for how many days, and the id to restore it by.
+muster destroy made-c --json --verbose
+
+# The name and the state of what came back.
+muster restore made-c --json --verbose
+
+# What is left over, and what it is.
+muster gc --json --verbose
+
+# The steps of a playbook.
+muster record greet --json --verbose
+
+# All that is configured.
+muster config --json --verbose
+
+# The project's file, whether it is trusted, and what is left out.
+muster trust --show --json --verbose
+
+# The hosts, whether they answer, and how many agents they have.
+muster hosts --json --verbose
+
+# What each host has and lacks.
+muster doctor --json --verbose
+
+# A completion script or a manual page, inside a document.
+muster completion bash --json --verbose
+muster man list --json --verbose
+
+# =====================================================================
+# 17. Where to look for more
+# =====================================================================
+
+# Agents: making them, looking at them, talking to them.
+muster create --help
+muster list --help
+muster message --help
+muster answer --help
+muster wait --help
+muster connect --help
+muster capture --help
+muster exec --help
+muster transcript --help
+muster events --help
+muster explain --help
+
+# Their work: bringing it home, giving them yours.
+muster pull --help
+muster push --help
+muster diff --help
+muster snapshot --help
+
+# Their life: stopping, going on, leaving.
+muster stop --help
+muster start --help
+muster clone --help
+muster rename --help
+muster label --help
+muster destroy --help
+muster restore --help
+muster gc --help
+muster record --help
+
+# muster itself.
+muster config --help
+muster trust --help
+muster hosts --help
+muster doctor --help
+muster completion --help
+muster man --help
+
+# Remove all agents. Everything is in the trash, and `muster restore` brings it back.
+muster destroy --all

@@ -1,0 +1,273 @@
+"""What a user meets when something is off: for each verb the exit code, what happened, and what to type next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from muster.cli.main import VERBS
+
+from ..conftest import World
+
+TALK = '[[step]]\nwrite = "made.txt"\ntext = "x\\n"\n[[step]]\ncommit = "Made it"\n[[step]]\nask = "Go on?"\n'
+ASKS = '[[step]]\npermission = "rm -rf build"\ntool = "Bash"\n'
+
+
+class Row(NamedTuple):
+    code: int
+    call: str
+    """The words as a user types them; `{folder}` is a folder of the test."""
+    says: str
+    """What happened, as the message tells it."""
+    hint: str
+    """What to do next, on the lines under it."""
+    input: bytes | None = None
+    """Why this row fails today."""
+
+
+#: `busy` runs, `ended` is done, `talk` asks a question, `asks` shows a permission dialog, `gone` was destroyed.
+UNHAPPY: dict[str, list[Row]] = {
+    "create": [
+        Row(5, "create busy command -- true", "there is an agent busy already", "muster destroy busy"),
+        Row(2, "create x command", "needs a command", "muster create NAME command -- make test"),
+        Row(2, "create x frobnicate", "no agent type 'frobnicate'", "known types: "),
+        Row(2, "create bad/name command -- true", "'bad/name' is not a name", "use letters, digits, - and _"),
+        Row(2, "create x command --mode worktre -- true", "invalid choice: 'worktre'", "muster create --help"),
+        Row(2, "create x command --template nothing -- true", "no template 'nothing'", "[templates.NAME] makes one"),
+        Row(2, "create x command --env NOT_SET_HERE -- true", "no such variable", "--env NOT_SET_HERE=VALUE"),
+        Row(
+            2,
+            "create x command --timeout soon -- true",
+            "'soon' is not a time",
+            "90s",
+        ),
+        Row(2, "create x command --memory much -- true", "'much' is not a size", "512m"),
+        Row(2, "create x command --label =v -- true", "'=v' is not a label", "KEY=VALUE"),
+        Row(2, "create x command -m a --message-file b -- true", "both given", "use one of them"),
+        Row(2, "create x command --message-file {folder}/nothing -- true", "cannot read", "muster create --help"),
+        Row(3, "create x command --branch nothing -- true", "no branch or commit 'nothing'", "git branch --list"),
+        Row(3, "create x command --from nothing -- true", "no such folder and no such agent", "muster list"),
+        Row(3, "create x replay -- {folder}/nothing.toml", "no playbook", ""),
+        Row(6, "create x@silent command -- true", "host silent cannot be reached", "ssh silent true"),
+        Row(2, "create x@.frob command -- true", "there is no provider 'frob'", "ssh"),
+    ],
+    "list": [
+        Row(2, "list --state frobbing", "invalid choice: 'frobbing'", "muster list --help"),
+        Row(2, "list --format {{nothing}}", "--format: 'nothing' is not a key", "known: name"),
+    ],
+    "message": [
+        Row(7, "message asks -m hello", "waits for a permission", "muster answer asks yes"),
+        Row(1, "message ended -m hello", "ended is done", "muster start ended"),
+        Row(2, "message busy", "one of --message and --message-file", "muster message NAME -m"),
+        Row(2, "message busy -m ''", "the message is empty", "muster message --help"),
+        Row(3, "message 'no-*' -m hello", "no agent matches 'no-*'", "busy"),
+        Row(2, "message -m hello", "no agent was named", "--all"),
+    ],
+    "answer": [
+        Row(7, "answer asks maybe", "waits for a permission", "muster answer asks yes"),
+        Row(1, "answer busy yes", "busy is working, it asks nothing", "muster message busy"),
+        Row(2, "answer talk", "required: yes|no|TEXT", "muster answer --help"),
+    ],
+    "wait": [
+        Row(4, "wait busy --timeout 0.3", "not yet", "muster list"),
+        Row(1, "wait ended --until ready", "ended is done, it will not be ready", "muster explain ended"),
+        Row(3, "wait nobody", "there is no agent nobody", "busy"),
+    ],
+    "connect": [
+        Row(2, "connect busy", "connect needs a terminal", "muster capture busy"),
+        Row(3, "connect nobody", "there is no agent nobody", "busy"),
+    ],
+    "capture": [
+        Row(3, "capture nobody", "there is no agent nobody", "busy"),
+        Row(2, "capture busy --idle long", "invalid float value: 'long'", "muster capture --help"),
+    ],
+    "exec": [
+        Row(2, "exec busy", "there is no command", "muster exec busy -- COMMAND"),
+        Row(3, "exec nobody -- ls", "there is no agent nobody", "busy"),
+    ],
+    "transcript": [
+        Row(1, "transcript busy", "keeps no transcript", "muster capture busy --scrollback"),
+        Row(2, "transcript talk --last few", "invalid int value: 'few'", "muster transcript --help"),
+    ],
+    "events": [Row(3, "events nobody", "there is no agent nobody", "busy")],
+    "explain": [
+        Row(3, "explain nobody", "there is no agent nobody", "busy"),
+        Row(6, "explain x@silent", "host silent cannot be reached", "ssh silent true"),
+        Row(2, "explain '*'", "matches", "busy"),
+    ],
+    "pull": [
+        Row(3, "pull busy --files 'nothing*'", "no file that matches nothing*", "muster exec busy -- ls"),
+        Row(2, "pull busy --files x --merge", "nothing to merge", "leave --merge"),
+        Row(2, "pull busy --merge --squash", "not allowed with", "muster pull --help"),
+        Row(2, "pull busy --files ../x", "patterns are inside the work dir", ""),
+        Row(3, "pull busy --to {folder}/nowhere", "there is no repository at", "--to REPOSITORY"),
+    ],
+    "push": [Row(3, "push busy --ref nothing", "no branch or commit 'nothing'", "git branch --list")],
+    "diff": [Row(3, "diff nobody", "there is no agent nobody", "busy")],
+    "snapshot": [
+        Row(3, "snapshot restore busy nothing", "has no snapshot 'nothing'", "muster snapshot list busy"),
+        Row(2, "snapshot restore busy", "which snapshot to restore?", "muster snapshot list busy"),
+        Row(2, "snapshot create busy a/b", "'a/b' is not a name", "use letters"),
+        Row(2, "snapshot drop busy x", "invalid choice: 'drop'", "muster snapshot --help"),
+    ],
+    "stop": [
+        Row(3, "stop nobody", "there is no agent nobody", "busy"),
+        Row(2, "stop", "no agent was named", "globs"),
+        Row(3, "stop -", "there is no agent nobody", "busy", input=b"nobody\n"),
+    ],
+    "start": [
+        Row(3, "start nobody", "there is no agent nobody", "busy"),
+        Row(2, "start -l =x", "'=x' is not a label", "KEY=VALUE"),
+    ],
+    "clone": [
+        Row(5, "clone talk busy", "there is an agent busy already", "use another name"),
+        Row(3, "clone nobody x", "there is no agent nobody", "busy"),
+    ],
+    "rename": [
+        Row(5, "rename talk busy", "busy", "another name"),
+        Row(2, "rename talk 'a b'", "'a b' is not a name", "use letters"),
+    ],
+    "label": [
+        Row(2, "label busy --set a=b --remove a", "set and removed", "muster label --help"),
+        Row(2, "label busy --set =b", "'=b' is not a label", "KEY=VALUE"),
+    ],
+    "destroy": [
+        Row(3, "destroy nobody", "there is no agent nobody", "busy"),
+        Row(2, "destroy", "no agent was named", "--all"),
+    ],
+    "restore": [
+        Row(3, "restore nobody", "no nobody in the trash", "muster restore --list"),
+        Row(2, "restore", "restore what?", "muster restore --list"),
+        Row(5, "restore gone --as busy", "there is an agent busy now", "--as ANOTHER-NAME"),
+    ],
+    "gc": [Row(2, "gc --older last-week", "'last-week' is not a time", "90s")],
+    "record": [
+        Row(5, "record talk -o {folder}/there.toml", "there.toml exists", "--force overwrites it"),
+        Row(3, "record nobody", "there is no agent nobody", "busy"),
+    ],
+    "config": [
+        Row(3, "config get commands.create.nothing", "is not set", "muster config"),
+        Row(2, "config set comands.create.mode copy", "no section [comands]", "'commands'"),
+        Row(2, "config set commands.create.mode", "needs a key and a value", "muster config set"),
+    ],
+    "trust": [Row(3, "trust", "has no .muster/config.toml", "nothing to trust")],
+    "hosts": [
+        Row(3, "hosts forget nowhere", "no host nowhere is remembered", "muster hosts"),
+        Row(2, "hosts forget", "which host?", "muster hosts forget HOST"),
+    ],
+    "doctor": [Row(1, "doctor", "", "ssh silent true")],
+    "completion": [
+        Row(2, "completion tcsh", "invalid choice: 'tcsh'", "muster completion --help"),
+        Row(2, "completion", "required: shell", "muster completion --help"),
+    ],
+    "man": [Row(3, "man frobnicate", "no verb 'frobnicate'", "muster --help")],
+}
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    world = World(tmp_path_factory.mktemp("unhappy") / "w")
+    (world.bin / "ssh").write_text("#!/bin/sh\necho no route >&2\nexit 255\n")
+    (world.bin / "ssh").chmod(0o755)
+    (world.folder / "there.toml").touch()
+    world.ok("create", "busy", "command", "--no-connect", "--", "sleep", "1000")
+    for name in ("ended", "gone"):
+        world.ok("create", name, "command", "--no-connect", "--", "true")
+        world.wait_state(name, "done")
+    world.ok("destroy", "gone")
+    world.ok("create", "talk", "replay", "--no-connect", "--", world.playbook(TALK, "talk.toml"))
+    world.ok("create", "asks", "replay", "--no-connect", "--", world.playbook(ASKS, "asks.toml"))
+    world.wait_state("talk", "waiting")
+    world.wait_state("asks", "waiting")
+    yield world
+    world.end()
+
+
+def rows() -> list[object]:
+    return [pytest.param(row, id=row.call) for table in UNHAPPY.values() for row in table]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_an_unhappy_path(verb: str) -> None:
+    assert UNHAPPY.get(verb), f"add a row for muster {verb} to UNHAPPY"
+    assert all(row.call.split()[0] == verb for row in UNHAPPY[verb])
+
+
+@pytest.mark.parametrize("row", rows())
+def test_the_user_is_told_what_happened_and_what_to_do(row: Row, fleet: World) -> None:
+    import shlex
+
+    if row.call == "doctor":
+        folder = fleet.muster_home / "hosts"
+        folder.mkdir(exist_ok=True)
+        (folder / "silent").write_text(json.dumps({"place": "silent", "provider": "ssh", "seen": 1.0}))
+    try:
+        words = shlex.split(row.call.format(folder=fleet.folder))
+        result = fleet.fails(row.code, *words, input=row.input)
+    finally:
+        if row.call == "doctor":
+            fleet.ok("hosts", "forget", "silent")
+    if row.call == "doctor":
+        # Its findings are its answer, and the fix stands beside each.
+        assert "no route" in result.stdout and row.hint in result.stdout
+        return
+    assert result.stdout == ""
+    message, _, hint = result.stderr.partition("\n")
+    assert message.startswith("muster: ") and row.says in message, result.stderr
+    assert hint.startswith("  ") and hint.strip(), f"no hint: {result.stderr}"
+    assert row.hint in hint, result.stderr
+
+
+def test_a_failed_create_leaves_nothing_behind(fleet: World) -> None:
+    before = sorted(path.name for path in (fleet.muster_home / "work").iterdir())
+    branches = fleet.git("branch", "--list")
+    fleet.fails(3, "create", "never", "replay", "--", "/nothing.toml")
+    fleet.fails(2, "create", "never", "command")
+    assert "never" not in fleet.agents()
+    assert sorted(path.name for path in (fleet.muster_home / "work").iterdir()) == before
+    assert fleet.git("branch", "--list") == branches
+    fleet.ok("create", "never", "command", "--no-connect", "--", "true")
+
+
+def test_no_verb_and_an_unknown_verb(fleet: World) -> None:
+    assert fleet.ok().stdout.startswith("Usage")
+    told = fleet.fails(2, "lst").stderr
+    assert "there is no verb 'lst'" in told and "did you mean 'list'?" in told
+    assert fleet.fails(2, "../bin/muster").stdout == ""
+
+
+def test_over_many_agents_the_worst_code_counts_and_the_rest_is_done(fleet: World) -> None:
+    fleet.ok("create", "fine", "command", "--no-connect", "--", "sleep", "1000")
+    result = fleet.fails(6, "stop", "nobody", "x@silent", "fine", "--grace", "0")
+    assert "there is no agent nobody" in result.stderr
+    assert "host silent cannot be reached" in result.stderr
+    assert "stopped fine" in result.stderr
+    assert fleet.state("fine") == "stopped"
+
+
+@pytest.mark.parametrize("call", ["events busy --follow", "transcript talk --follow", "list --watch"])
+def test_what_is_followed_comes_through_a_pipe_at_once(call: str, fleet: World) -> None:
+    import select
+    import subprocess
+
+    argv = [str(fleet.bin / "muster"), *call.split()]
+    process = subprocess.Popen(argv, cwd=fleet.repo, env=fleet.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert process.stdout
+        assert select.select([process.stdout], [], [], 4)[0], "nothing came"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_format_that_cannot_be_filled_is_a_usage_error(fleet: World) -> None:
+    fleet.fails(2, "list", "--format", "{name.x}")
+
+
+def test_a_recording_never_runs_backwards(fleet: World) -> None:
+    lines = fleet.run("capture", "talk", "--cast", "-", "--idle", "-3").stdout.splitlines()[1:]
+    times = [json.loads(line)[0] for line in lines]
+    assert times == sorted(times)
