@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
         except UsageError as error:
             name = "/".join(action.option_strings) or str(action.metavar)
             raise UsageError(f"{name}: {error.message}", error.hint) from error
-        except ValueError:
+        except (ValueError, argparse.ArgumentTypeError):
             return super()._get_value(action, arg_string)
 
     def flags(self) -> list[str]:
