@@ -114,18 +114,28 @@ def test_what_follows(
     reason: str,
 ) -> None:
     agent = Agent("a-1", "a", "x", created=990.0, **record)
-    status = judge(agent, seen, pane, NOW, speaks=speaks, creator_alive=True)
+    status = judge(agent, seen, pane, NOW, speaks=speaks, creator_alive=agent.phase == "creating")
     assert (status.state, status.reason) == (state, reason)
     assert status.why, "every state has a reason why it follows"
     assert {item.source for item in status.evidence} >= {"tmux", *(f"event {kind}" for kind in seen)}
 
 
 def test_a_create_whose_process_is_gone_was_interrupted() -> None:
-    agent = Agent("a-1", "a", "x", created=990.0, phase="creating")
+    agent = Agent("a-1", "a", "x", created=990.0, phase="creating", creator={"machine": "elsewhere"})
     assert judge(agent, {}, None, NOW, speaks=True, creator_alive=False).reason == "create was interrupted"
     # On another machine nobody can tell; time does.
     assert judge(agent, {}, None, NOW, speaks=True, creator_alive=None).state == "starting"
     assert judge(agent, {}, None, NOW + 1000, speaks=True, creator_alive=None).state == "lost"
+
+
+def test_what_is_under_way_is_told_from_what_was_interrupted() -> None:
+    recorded = Agent("a-1", "a", "x", created=990.0)
+    assert judge(recorded, {}, None, NOW, speaks=True, creator_alive=True).state == "starting"
+    leaving = Agent("a-1", "a", "x", created=990.0, phase="destroying")
+    status = judge(leaving, events(started=1), None, NOW, speaks=True, creator_alive=True)
+    assert (status.state, status.reason) == ("stopped", "is being destroyed")
+    damaged = Agent("a-1", "a", "x", created=990.0, phase="unreadable")
+    assert judge(damaged, {}, ALIVE, NOW, speaks=True).reason == "its record cannot be read"
 
 
 def test_a_limit_says_when_it_ends() -> None:

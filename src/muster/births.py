@@ -50,6 +50,8 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
         raise UsageError(f"the message is longer than {PROMPT_MAX} bytes", "put it into a file and name that")
     if spec.permissions == "policy" or (spec.permissions == "bypass" and not kind.bypass):
         raise UsageError(f"type {kind.name} has no --permissions {spec.permissions}", "leave it out")
+    # What is wrong with the words is found before anything is made.
+    _command(kind, Agent("", spec.address.name, kind.name), spec, session or {})
     try:
         plan = workdirs.plan(fleet, host, spec)
         agent = _claim(fleet, host, spec, plan)

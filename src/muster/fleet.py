@@ -282,10 +282,12 @@ class Fleet:
         return store.rename(one.host, agent, new)
 
     def label(self, one: Found, labels: Mapping[str, str], remove: Iterable[str] = ()) -> Agent:
-        merged = {**one.agent.labels, **labels}
+        # The record as it is now: a destroy may have marked it since it was selected.
+        now = self.look(one).agent
+        merged = {**now.labels, **labels}
         for key in remove:
             merged.pop(key, None)
-        agent = one.agent._replace(labels=merged)
+        agent = now._replace(labels=merged)
         store.write(one.host, agent)
         return agent
 

@@ -89,17 +89,21 @@ def call(
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    try:
-        process.communicate(timeout=1)
-    except subprocess.TimeoutExpired:
-        # Something in another group holds a pipe; it is not waited for.
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            if pipe:
-                pipe.close()
+    # TERM first: git takes its lock files back, and so do the scripts.
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass
+        try:
+            process.communicate(timeout=2)
+            return
+        except (subprocess.TimeoutExpired, ValueError):
+            continue
+    # Something in another group holds a pipe; it is not waited for.
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe:
+            pipe.close()
 
 
 _texts: dict[str, str] = {}

@@ -41,13 +41,20 @@ def remember(home: str, host: Host) -> None:
     place = host.name if host.provider == "ssh" else f"{host.name}.{host.provider}"
     path = os.path.join(home, "hosts", _file(place))
     try:
+        _note(path, place, host.provider)
+    except OSError:
+        pass  # a note that cannot be made must not keep a verb from its work
+
+
+def _note(path: str, place: str, provider: str) -> None:
+    try:
         if time.time() - os.stat(path).st_mtime < FRESH_SECONDS:
             return
     except OSError:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w", encoding="utf-8") as file:
-        json.dump({"place": place, "provider": host.provider, "seen": time.time()}, file)
+        json.dump({"place": place, "provider": provider, "seen": time.time()}, file)
     os.replace(temporary, path)
 
 

@@ -132,7 +132,7 @@ def push(fleet: Fleet, one: Found, ref: str, *, merge: bool) -> dict[str, Any]:
     home = _home(fleet, agent, "")
     commit = _commit(fleet, home, ref)
     head = git.push(fleet.local, home.common, commit, one.host, tree(agent), merge=merge)
-    store.write(one.host, agent._replace(base=commit))
+    store.write(one.host, fleet.look(one).agent._replace(base=commit))
     return {"told": f"{agent.branch} is at {head[:10]} now", "head": head, "pushed": commit}
 
 

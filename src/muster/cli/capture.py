@@ -35,8 +35,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if args.json:
         render.document({"name": args.name, "source": source, "screen": text})
     else:
-        # Colours are asked for; other escape sequences have been interpreted by tmux already.
-        render.out(text.rstrip("\n"))
+        # Other escape sequences than colours have been interpreted by tmux already.
+        render.out(text.rstrip("\n") if args.ansi else render.plain(text.rstrip("\n"), keep="\n"))
     return 0
 
 

@@ -46,6 +46,6 @@ def _show(event: dict[str, Any], as_json: bool) -> None:
     t = event.get("t", 0)
     render.out(
         render.plain(
-            f"{render.when(t if isinstance(t, int | float) else 0)}  {event.get('kind', '?'):<11} {rest}"[:400]
+            f"{render.when(t if isinstance(t, int | float) else 0)}  {event.get('kind', '?')!s:<11} {rest}"[:400]
         )
     )
