@@ -12,7 +12,7 @@ from . import git
 from .errors import MusterError, NotFound, Refused, UsageError
 from .host import CommandFailed, Found, shell_file
 from .model import Agent, Status
-from .workdirs import tree
+from .workdirs import commit, tree
 
 if TYPE_CHECKING:
     from .fleet import Fleet
@@ -130,10 +130,10 @@ def push(fleet: Fleet, one: Found, ref: str, *, merge: bool) -> dict[str, Any]:
     if not agent.common:
         raise Refused("a copy has no branch to push to", f"muster exec {agent.name} -- COMMAND changes its files")
     home = _home(fleet, agent, "")
-    commit = _commit(fleet, home, ref)
-    head = git.push(fleet.local, home.common, commit, one.host, tree(agent), merge=merge)
-    store.write(one.host, fleet.look(one).agent._replace(base=commit))
-    return {"told": f"{agent.branch} is at {head[:10]} now", "head": head, "pushed": commit}
+    wanted = commit(fleet, home, ref)
+    head = git.push(fleet.local, home.common, wanted, one.host, tree(agent), merge=merge)
+    store.write(one.host, fleet.look(one).agent._replace(base=wanted))
+    return {"told": f"{agent.branch} is at {head[:10]} now", "head": head, "pushed": wanted}
 
 
 def snapshots(one: Found) -> list[dict[str, Any]]:
@@ -213,23 +213,6 @@ def _home(fleet: Fleet, agent: Agent, to: str) -> git.Repo:
     if repo is None:
         raise NotFound(f"there is no repository at {path}", f"muster pull {agent.name} --to REPOSITORY")
     return repo
-
-
-def _commit(fleet: Fleet, repo: git.Repo, ref: str) -> str:
-    argv = [
-        "git",
-        "-C",
-        repo.top or repo.common,
-        "rev-parse",
-        "--verify",
-        "--quiet",
-        "--end-of-options",
-        f"{ref}^{{commit}}",
-    ]
-    done = fleet.local.run(argv)
-    if done.returncode:
-        raise NotFound(f"there is no branch or commit {ref!r} in {repo.top or repo.common}", "git branch --list")
-    return done.stdout.decode().strip()
 
 
 def _comparable(agent: Agent) -> None:

@@ -165,24 +165,21 @@ def unregister(host: Host, agent: Agent) -> None:
         checked(host, "trash", "unregister", agent.id, agent.common, agent.branch, agent.base, what=what)
 
 
+def commit(fleet: Fleet, repo: git.Repo, rev: str) -> str:
+    """The commit that a branch, tag or abbreviation of the user's repository names."""
+    where = repo.top or repo.common
+    name = f"{rev}^{{commit}}"
+    done = fleet.local.run(["git", "-C", where, "rev-parse", "--verify", "--quiet", "--end-of-options", name])
+    if done.returncode:
+        raise NotFound(f"there is no branch or commit {rev!r} in {where}", "git branch --list")
+    return done.stdout.decode().strip()
+
+
 def _branch(fleet: Fleet, repo: git.Repo, spec: Spec) -> tuple[str, str]:
     """The commit to start from and the branch to work on, from `[BASE][:NEW]`."""
     base, _, new = spec.branch.partition(":")
     if base:
-        argv = [
-            "git",
-            "-C",
-            repo.top or repo.common,
-            "rev-parse",
-            "--verify",
-            "--quiet",
-            "--end-of-options",
-            f"{base}^{{commit}}",
-        ]
-        done = fleet.local.run(argv)
-        if done.returncode:
-            raise NotFound(f"there is no branch or commit {base!r}", "git branch --list")
-        base = done.stdout.decode().strip()
+        base = commit(fleet, repo, base)
     if new:
         named = fleet.local.run(["git", "check-ref-format", "--branch", new])
         if named.returncode:
