@@ -423,7 +423,7 @@ muster list --state lost --format '{address}' | muster start -
 # Remove one agent. You are told what it had that is nowhere else.
 muster destroy hello-b
 
-# Bring it back: record, work dir, branch, transcript and recording. It is stopped then.
+# Bring it back: record, work dir, branch, transcript and recording. It does not run then.
 muster restore hello-b
 
 # What is in the trash?

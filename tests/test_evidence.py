@@ -55,6 +55,15 @@ CASES = [
     ),
     ("a signal is failed", False, events(started=1, exit_=(2, {"code": 137})), DEAD_0, {}, "failed", "signal 9"),
     ("without the wrapper's word tmux's counts", False, events(started=1), DEAD_3, {}, "failed", "exit 3"),
+    (
+        "where tmux does not say how, nobody guesses",
+        False,
+        events(started=1),
+        {**DEAD_0, "status": None},
+        {},
+        "failed",
+        "exit code not known",
+    ),
     ("and its signal", False, events(started=1), DEAD_KILLED, {}, "failed", "signal 9"),
     (
         "a time-out says so",

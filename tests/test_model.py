@@ -65,8 +65,12 @@ def test_what_is_no_record_is_an_error(data: object) -> None:
 
 def test_times_and_sizes() -> None:
     assert [parse_seconds(text) for text in ("90", "90s", "1.5m", "2h", "1d")] == [90, 90, 90, 7200, 86400]
-    assert [parse_bytes(text) for text in ("100", "1k", "512m", "2GiB")] == [100, 1024, 512 << 20, 2 << 30]
-    for bad in ("", "x", "-1", "1w"):
+    assert [parse_bytes(text) for text in ("5000k", "512m", "2GiB")] == [5000 << 10, 512 << 20, 2 << 30]
+    for bad in ("", "x", "-1", "1w", "1"):
+        if bad == "1":
+            with pytest.raises(UsageError, match="nothing can run"):
+                parse_bytes(bad)
+            continue
         with pytest.raises(UsageError):
             parse_seconds(bad)
         with pytest.raises(UsageError):

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from . import hosts, message, store, tmux, workdirs
-from .errors import MusterError, UsageError
+from .errors import MusterError, NotFound, UsageError
 from .host import Found, Host, script
 from .model import ENDED, Address, Agent, Spec, Status
 from .plugins import AgentType, Launch, Prepared
@@ -50,6 +50,8 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
         raise UsageError(f"the message is longer than {PROMPT_MAX} bytes", "put it into a file and name that")
     if spec.permissions == "policy" or (spec.permissions == "bypass" and not kind.bypass):
         raise UsageError(f"type {kind.name} has no --permissions {spec.permissions}", "leave it out")
+    if kind.argv and not host.name and not _installed(kind.argv[0], fleet.env.get("PATH", "")):
+        raise NotFound(f"{kind.argv[0]} is not on your PATH", "install it, or: muster create NAME command -- PROGRAM")
     # What is wrong with the words is found before anything is made.
     _command(kind, Agent("", spec.address.name, kind.name), spec, session or {})
     try:
@@ -195,6 +197,11 @@ def _command(kind: AgentType, agent: Agent, spec: Spec, session: dict[str, bytes
     if spec.permissions == "bypass":
         argv, resume = (*argv, *kind.bypass), (*resume, *kind.bypass)
     return Prepared(argv, resume, dict(session), key)
+
+
+def _installed(program: str, path: str) -> bool:
+    places = [program] if "/" in program else [os.path.join(folder, program) for folder in path.split(":")]
+    return "{" in program or any(os.access(place, os.X_OK) for place in places)
 
 
 def _uuid() -> str:

@@ -84,6 +84,8 @@ def judge(
             return _ended(status, code if isinstance(code, int) else 1, str(ended.get("why", "")), _time(ended))
         if pane is not None:
             code = 128 + pane["signal"] if pane["signal"] else pane["status"]
+            if code is None:
+                return status("failed", "exit code not known", started, "its process ended, and nobody says how")
             return _ended(status, code, "", started)
         if not started and under_way:
             return status("starting", "", agent.created, "it is being created")
@@ -150,4 +152,6 @@ def _tell(event: dict[str, Any]) -> str:
 
 
 def _ending(pane: dict[str, Any]) -> str:
-    return f"signal {pane['signal']}" if pane["signal"] else f"exit {pane['status']}"
+    if pane["signal"]:
+        return f"signal {pane['signal']}"
+    return "tmux does not say how" if pane["status"] is None else f"exit {pane['status']}"

@@ -204,4 +204,7 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", text.strip().lower())
     if not match:
         raise UsageError(f"{text!r} is not a size", "write 512m or 2g")
-    return int(match[1]) << (10 * " kmgt".index(match[2] or " "))
+    size = int(match[1]) << (10 * " kmgt".index(match[2] or " "))
+    if size < 4 << 20:
+        raise UsageError(f"{text!r} is {size} bytes, in which nothing can run", "write 512m or 2g")
+    return size

@@ -111,8 +111,11 @@ def playbook(fleet: Fleet, one: Found) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
     timed: list[tuple[float, dict[str, Any]]] = []
     if fleet.type(one.agent.type).transcript:
+        asked = {event.get("text") for event in events(fleet, str(one.status.address)) if event.get("kind") == "ask"}
         for entry in transcript(fleet, str(one.status.address)):
-            if entry.get("role") == "assistant" and entry.get("text"):
+            if entry.get("role") == "assistant" and entry.get("text") in asked:
+                timed.append((float(entry.get("t", 0)), {"ask": entry["text"]}))
+            elif entry.get("role") == "assistant" and entry.get("text"):
                 step: dict[str, Any] = {"say": entry["text"]}
                 usage = entry.get("usage") or {}
                 step |= {

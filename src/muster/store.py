@@ -86,7 +86,7 @@ def survey(host: Host, timeout: float | None = ANSWER_SECONDS) -> Survey:
             name, dead, code, signal, pid, *command = rest.split(" ", 5)
             panes[name] = {
                 "dead": dead == "1",
-                "status": _int(code),
+                "status": int(code) if code.isdigit() else None,
                 "signal": _int(signal),
                 "pid": _int(pid),
                 "command": command[0] if command else "",
@@ -259,7 +259,8 @@ def _tails(text: bytes) -> dict[str, str]:
     for part in text.split(b"==> ./")[1:]:
         path, _, content = part.partition(b" <==\n")
         agent_id = path.partition(b"/")[0].decode("utf-8", "replace")
-        lines[agent_id] = "" if agent_id in lines else last_line(content)
+        # `tail` puts an empty line before the next head; script's own last line has one newline.
+        lines[agent_id] = "" if agent_id in lines else last_line(content.rstrip(b"\r\n") + b"\n")
     return lines
 
 

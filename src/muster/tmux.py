@@ -69,6 +69,9 @@ def switch(host: Host, agent_id: str, client: str, again: list[str]) -> list[str
     session = subprocess.run(asked, capture_output=True, text=True, check=False)
     if session.returncode:
         return None
+    attached = ["tmux", "-S", theirs, "list-clients", "-t", session.stdout.strip()]
+    if not subprocess.run(attached, capture_output=True, check=False).stdout:
+        return None  # nobody looks at it: there is no client to switch
     import shlex
 
     home = ["tmux", "-S", theirs, "attach-session", "-t", session.stdout.strip()]

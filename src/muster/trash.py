@@ -130,6 +130,7 @@ def restore(fleet: Fleet, name: str, new: str) -> Found:
     if done.returncode:
         raise CommandFailed(f"cannot bring {name} back", done.returncode, done.stderr)
     store.write(host, agent._replace(phase="", trash={}, creator={}))
+    script(host, "trash", "swept", agent.id)
     return fleet.get(str(Address(agent.name, address.host, address.provider)))
 
 
@@ -184,8 +185,9 @@ def _done(act: Callable[[], object], yes: bool, action: str) -> str:
 def _left_over(host: Host, limit: float, yes: bool) -> list[dict[str, Any]]:
     gone = {item.agent.id: item for item in _read(host)}
     rows = []
-    for line in checked(host, "trash", "left").decode("utf-8", "replace").splitlines():
-        kind, name, kilobytes = [*line.split("\t"), "", ""][:3]
+    minutes = str(int(limit // 60))
+    for line in checked(host, "trash", "left", minutes).decode("utf-8", "replace").splitlines():
+        kind, name, kilobytes, old = [*line.split("\t"), "", "", ""][:4]
         size = int(kilobytes) * 1024 if kilobytes.isdigit() else 0
         if kind in LEFT:
             verdict, action = LEFT[kind]
@@ -196,7 +198,10 @@ def _left_over(host: Host, limit: float, yes: bool) -> list[dict[str, Any]]:
         since = item.destroyed if item else 0.0
         expired = item is not None and time.time() - since > limit
         if item is None:
-            rows.append(_row("trash", host, name, "unique", size, "kept: it has no record"))
+            # Nobody knows what it was: it stays as long as everything else, counted from when it came here.
+            gone_for_good = partial(checked, host, "trash", "drop", name)
+            action = _done(gone_for_good, yes, "removed") if old else f"kept in trash/{name}: it has no record"
+            rows.append(_row("trash", host, name, "unique", size, action))
         elif not expired:
             until = time.strftime("%Y-%m-%d", time.localtime(since + limit))
             rows.append(_row("trash", host, name, _verdict(item), size, f"kept until {until}"))

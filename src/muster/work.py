@@ -189,7 +189,10 @@ def steps(fleet: Fleet, one: Found) -> list[tuple[float, dict[str, Any]]]:
         commit, _, t = line.partition(" ")
         found.append((float(t), {"patch": ask("diff", *plain, f"{commit}^", commit)}))
         found.append((float(t), {"commit": ask("log", "-1", "--format=%B", commit).strip() or "no message"}))
-    rest = ask("diff", *plain, state.head, state.state)
+    # Only what the agent changed: what the user had not committed when it was born is not its work.
+    began = ask("for-each-ref", "--format=%(objectname)", "refs/muster/start").strip() or one.agent.base
+    touched = [path for path in ask("diff", *plain, "--name-only", "-z", began, state.state).split("\0") if path]
+    rest = ask("diff", *plain, state.head, state.state, "--", *touched) if touched else ""
     if rest:
         found.append((time.time(), {"patch": rest}))
     return [(t, step) for t, step in found if step.get("patch", "x")]

@@ -90,6 +90,8 @@ def test_a_process_that_ends_is_done_or_failed_with_its_code(place: Place) -> No
     start_command(place, "good", "true")
     start_command(place, "bad", "sh", "-c", "exit 3")
     start_command(place, "hit", "sh", "-c", "kill -9 $$")
+    start_command(place, "said", "echo", "the last word")
+    assert place.world.wait_state(place.at("said"), "done", "failed")["last_line"] == "the last word"
     assert place.world.wait_state(place.at("good"), "done", "failed")["exit_code"] == 0
     bad = place.world.wait_state(place.at("bad"), "done", "failed")
     assert (bad["state"], bad["reason"], bad["exit_code"]) == ("failed", "exit 3", 3)
@@ -128,6 +130,7 @@ def test_destroy_keeps_everything_and_restore_brings_it_back(place: Place) -> No
     assert "1 commit" in told and "uncommitted" in told
     assert place.at("one") not in world.agents()
     world.ok("restore", place.at("one"))
+    assert world.ok("gc", "--json").json["leftovers"] == []
     assert world.state(place.at("one")) == "stopped"
     assert world.ok("exec", place.at("one"), "--", "git", "status", "--porcelain=v2", "--branch").stdout == before
     assert world.ok("exec", place.at("one"), "--", "git", "rev-parse", "HEAD").stdout == head
@@ -362,6 +365,16 @@ def test_variables_reach_the_agent_and_no_command_line(place: Place) -> None:
 
     shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert "s3cr3t" not in shown
+
+
+def test_record_leaves_out_what_was_mine_and_keeps_the_question(place: Place) -> None:
+    world = place.world
+    (world.repo / "draft").write_text("mine\n")
+    start_replay(place, "talk", QUESTION)
+    world.wait_state(place.at("talk"), "waiting")
+    steps = world.ok("record", place.at("talk"), "--json").json["steps"]
+    assert {"ask": "Shall I commit it?"} in steps
+    assert "found.txt" in json.dumps(steps) and "draft" not in json.dumps(steps)
 
 
 def test_record_writes_a_playbook_that_does_the_same_again(place: Place) -> None:

@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        return _dispatch([words[1], "--help"]) if len(words) > 1 and words[1] in VERBS else _help()
+        return _dispatch([words[1], "--help"]) if len(words) > 1 and words[0] == "help" else _help()
     if words[0] in ("-V", "--version"):
         from .. import __version__
 

@@ -11,7 +11,7 @@ muster restore --list
 muster restore fix-login-1f2e3d4c --as fix-login-old
 """
 TEXT = """
-Brings a destroyed agent back from the trash: record, work dir, branch, index, transcript, recording. It is stopped then;
+Brings a destroyed agent back from the trash: record, work dir, branch, index, transcript, recording. It does not run then;
 `start` goes on with it. A name stands for the one destroyed last; an id names one exactly.
 """
 

@@ -21,7 +21,11 @@ Ends every process of the agent, whatever it forked; its work dir, branch and co
 def options(parser: argparse.ArgumentParser) -> None:
     common.selector(parser)
     parser.add_argument(
-        "--grace", type=parse_seconds, default=5.0, metavar="TIME", help="how long it may take to end by itself"
+        "--grace",
+        type=parse_seconds,
+        default=5.0,
+        metavar="TIME",
+        help="how long it may take to end by itself (default: 5s)",
     )
 
 

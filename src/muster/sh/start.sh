@@ -41,7 +41,8 @@ set -g window-size latest
 set -g status-style "bg=default,fg=colour244"
 set -g status-left "#{@agent}  "
 set -g status-left-length 70
-set -g status-right "detach: #{prefix} d "
+set -g status-right "#{?pane_dead,it has ended; ,}detach: #{prefix} d "
+set -g status-right-length 60
 set -g window-status-format ""
 set -g window-status-current-format ""
 END

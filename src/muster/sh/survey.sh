@@ -8,7 +8,7 @@
 printf 'now %s\n' "$(date +%s)"
 cd "$mu_home/agents" 2>/dev/null || exit 0
 command -v tmux >/dev/null || die 1 "tmux is not installed"
-mu_tmux list-panes -a -F 'pane #{session_name} #{?pane_dead,1,0} #{?pane_dead_status,#{pane_dead_status},0} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command}' 2>/dev/null || :
+mu_tmux list-panes -a -F 'pane #{session_name} #{?pane_dead,1,0} #{?#{==:#{pane_dead_status},},-,#{pane_dead_status}} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command}' 2>/dev/null || :
 
 # The command's name is the agent's own choice, so it was stripped of newlines; so are odd names of folders.
 mu_files() {

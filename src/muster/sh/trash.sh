@@ -65,17 +65,24 @@ back)
 	rm -f "agents/$1/destroy.lock"
 	rmdir "trash/$1" 2>/dev/null || :
 	;;
+swept)
+	# swept ID: what a restore leaves behind until the record is safe.
+	rm -f "trash/$1/name"
+	rmdir "trash/$1" 2>/dev/null || :
+	;;
 drop)
 	# drop ID: for good.
 	chmod -R u+w "trash/$1" 2>/dev/null || :
 	rm -rf "trash/$1"
 	;;
 left)
-	# left: everything that no record explains, and sizes: KIND<TAB>NAME<TAB>KB<TAB>MTIME
+	# left MINUTES: everything that no record explains: KIND<TAB>NAME<TAB>KB, and <TAB>old when it came to the trash before
 	mu_size() { du -sk "$1" 2>/dev/null | cut -f1; }
 	for mu_dir in trash/*; do
 		[ -d "$mu_dir" ] || continue
-		printf 'trash\t%s\t%s\n' "${mu_dir#trash/}" "$(mu_size "$mu_dir")"
+		mu_age=
+		if [ "$1" = 0 ] || [ -n "$(find "$mu_dir" -prune -mmin "+$1")" ]; then mu_age=old; fi
+		printf 'trash\t%s\t%s\t%s\n' "${mu_dir#trash/}" "$(mu_size "$mu_dir")" "$mu_age"
 	done
 	for mu_dir in agents/.[!.]*; do
 		[ -d "$mu_dir" ] && [ -n "$(find "$mu_dir" -prune -mmin +5)" ] || continue
