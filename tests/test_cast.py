@@ -56,10 +56,20 @@ class Terminal:
             assert self.read(), f"ended before {expected!r}; seen: {self.seen[-500:]!r}"
 
     def send(self, data: bytes) -> None:
-        while data:
-            if select.select([self.fd], [self.fd], [])[0]:
-                self.read()
-            data = data[os.write(self.fd, data[:4096]) :]
+        # A terminal that takes one byte is called writable: a write that waits could wait for a reader that waits for us.
+        os.set_blocking(self.fd, False)
+        try:
+            while data:
+                readable, writable, _ = select.select([self.fd], [self.fd], [])
+                if readable:
+                    self.read()
+                if writable:
+                    try:
+                        data = data[os.write(self.fd, data[:4096]) :]
+                    except BlockingIOError:
+                        continue
+        finally:
+            os.set_blocking(self.fd, True)
 
     def resize(self, rows: int, cols: int) -> None:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))

@@ -34,7 +34,7 @@ OTHERWISE: dict[str, tuple[int | None, str]] = {
     "muster events greet --follow": (None, "goes on"),
     "muster message --all": (1, "some have ended, as the text says"),
     "muster wait --all --timeout 2s": (4, "somebody is at work, as the text says"),
-    "muster push --all --merge": (3, "copies have no branch, as the text says"),
+    "muster push --all --merge": (5, "copies have no branch, as the text says"),
 }
 
 
