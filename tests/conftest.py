@@ -50,6 +50,14 @@ def eventually(true: Callable[[], Any], timeout: float = TIMEOUT) -> Any:
         time.sleep(0.02)
 
 
+def socket_of(state: Path) -> str:
+    """The socket of the tmux server that muster keeps for a state folder; a deep one has a short socket."""
+    if len(str(state / "tmux.sock")) <= 100:
+        return str(state / "tmux.sock")
+    done = subprocess.run(["cksum"], input=str(state).encode(), capture_output=True, check=True)
+    return f"/tmp/muster-{os.getuid()}/{done.stdout.decode().replace(' ', '').strip()}.sock"
+
+
 class Result:
     """What one call of muster gave."""
 
@@ -173,10 +181,7 @@ class World:
         return subprocess.run(["tmux", "-S", self.socket(), *argv], capture_output=True, check=False)
 
     def socket(self) -> str:
-        if len(str(self.muster_home / "tmux.sock")) <= 100:
-            return str(self.muster_home / "tmux.sock")
-        done = subprocess.run(["cksum"], input=str(self.muster_home).encode(), capture_output=True, check=True)
-        return f"/tmp/muster-{os.getuid()}/{done.stdout.decode().replace(' ', '').strip()}.sock"
+        return socket_of(self.muster_home)
 
     def processes(self, agent_id: str) -> list[int]:
         """Every process that carries this agent's id."""
@@ -277,7 +282,7 @@ def sshd(tmp_path: Path, world: World) -> Iterator[Sshd]:
     yield server
     world.run("stop", "--all", "--grace", "0")
     subprocess.run(
-        ["tmux", "-S", str(server.home / ".local/state/muster/tmux.sock"), "kill-server"],
+        ["tmux", "-S", socket_of(server.home / ".local" / "state" / "muster"), "kill-server"],
         capture_output=True,
         check=False,
     )

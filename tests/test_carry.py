@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from muster import git
@@ -146,6 +146,8 @@ numbers = itertools.count()
 
 @pytest.mark.timeout(30 + 3 * EXAMPLES)
 @given(st.lists(steps, min_size=1, max_size=9))
+@example([("write", "back\\slash", ""), ("intend", "back\\slash", ""), ("remove", "back\\slash", "")])
+@example([("write", "x", ""), ("remove", "a", ""), ("intend", "x", ""), ("remove", "x", "")])
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_uncommitted_work_arrives_exactly_and_leaves_the_user_untouched(
     seedling: Path, changes: list[tuple[str, str, str]]

@@ -110,7 +110,8 @@ take() { # strict|lenient MESSAGE: sets state; nothing but the index copy and th
     index_tree=$(git rev-parse "$head^{tree}")
   else
     index_tree=$(git write-tree)
-    if grep -qE '^1 [.D]. [^ ]* (000000|[^ ]* 000000) ' "$tmp/status"; then # write-tree leaves intents out
+    if grep -qE '^1 ([.D]. [^ ]* (000000|[^ ]* 000000)|\.D [^ ]* [^ ]* [^ ]* 000000) ' "$tmp/status"; then
+      # write-tree leaves intents out; one whose file was removed looks like any removed file
       git ls-files -s -z >"$tmp/entries"
       GIT_INDEX_FILE="$tmp/intent" git update-index -z --index-info <"$tmp/entries"
       intent=$(GIT_INDEX_FILE="$tmp/intent" git write-tree)
