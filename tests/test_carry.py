@@ -147,6 +147,7 @@ numbers = itertools.count()
 @pytest.mark.timeout(30 + 3 * EXAMPLES)
 @given(st.lists(steps, min_size=1, max_size=9))
 @example([("write", "back\\slash", ""), ("intend", "back\\slash", ""), ("remove", "back\\slash", "")])
+@example([("link", "back\\slash", "a"), ("intend", "back\\slash", ""), ("remove", "back\\slash", "")])
 @example([("write", "x", ""), ("remove", "a", ""), ("intend", "x", ""), ("remove", "x", "")])
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_uncommitted_work_arrives_exactly_and_leaves_the_user_untouched(

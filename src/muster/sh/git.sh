@@ -152,6 +152,15 @@ lay() { # BASE STATE: the reverse of take, into the work tree and index git is s
   if git rev-parse -q --verify "$2^3" >/dev/null; then
     git read-tree --reset "$2^3"
     git reset -q -N "$2^2" -- .
+    # It makes a plain file of every intent whose file is gone; a link has to be there for a moment.
+    git diff-tree -r -z --diff-filter=A "$2^2" "$2^3" >"$tmp/intents"
+    # shellcheck disable=SC2016  # expanded by the inner shell
+    xargs -0 -n 2 sh -c 'case ${1-} in *" 120000 "*) ;; *) exit 0 ;; esac
+      [ ! -h "$2" ] || exit 0
+      git update-index --force-remove -- "$2"
+      mkdir -p -- "$(dirname -- "$2")" && ln -s . "$2" || exit 0
+      GIT_LITERAL_PATHSPECS=1 git add -f -N -- "$2"
+      rm -f -- "$2"' sh <"$tmp/intents"
   else
     git read-tree --reset "$2^2"
   fi
