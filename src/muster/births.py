@@ -77,7 +77,7 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
         _take_back(host, agent)
         raise
     fleet.step("create", "start", agent.name)
-    one = _found(host, agent)
+    one = _found(host, agent)._replace(left_out=plan.nested)
     if spec.message and kind.prompt == "typed":
         _first_message(fleet, one, kind, spec.message)
     fleet.step("create", "message", agent.name)

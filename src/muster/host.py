@@ -50,6 +50,8 @@ class Found(NamedTuple):
 
     host: Host
     status: Status
+    left_out: tuple[str, ...] = ()
+    """Of a new agent: repositories inside the user's tree that git does not track, and that did not come along."""
 
     @property
     def agent(self) -> Agent:

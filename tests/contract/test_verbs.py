@@ -66,6 +66,14 @@ def test_a_created_agent_works_on_its_own_branch_with_its_own_files(place: Place
     assert world.git("status", "--porcelain").split("\n") == [" M README", '?? "new file"']
 
 
+def test_a_repository_inside_mine_that_stays_behind_is_named(place: Place) -> None:
+    world = place.world
+    world.make_repo(world.repo / "inner")
+    told = world.ok("create", place.at("one"), "command", "--no-connect", "--", "true").stderr
+    assert "left out: inner/" in told
+    assert (world.repo / "inner" / "README").exists()
+
+
 def test_exec_passes_arguments_stdin_and_the_exit_code_whole(place: Place) -> None:
     world = place.world
     start_command(place, "one", "sleep", "1000")

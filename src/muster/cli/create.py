@@ -138,6 +138,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
                 # For a script: the name, which may have been made up.
                 render.out(str(one.status.address))
             render.note(_told(one))
+            for path in one.left_out:
+                render.note(f"  left out: {path} is a repository of its own (git submodule add, or [workdir] copy)")
     if len(made) == 1 and not args.no_connect and not args.json and not codes:
         command = args.connect_command
         if command or terminal():
