@@ -7,7 +7,7 @@
 # 1. First steps
 # =====================================================================
 
-# See all verbs, in four groups.
+# See all verbs, in groups.
 muster --help
 
 # See the examples and every option of one verb. Both forms do the same.
@@ -604,7 +604,176 @@ NO_COLOR=1 muster list
 MUSTER_HOME=~/other-fleet muster list
 
 # =====================================================================
-# 16. Scripts
+# 16. A tutorial and its tests
+# =====================================================================
+
+# What can be done with a tutorial such as this one?
+muster tutorial --help
+
+# A tutorial is a script in blocks: a comment that says what you want, and what to type. Comments alone are headings, to be filled.
+mkdir -p ../shop/tests
+cat > ../shop/tutorial.sh <<'END'
+#!/bin/bash
+# A shop, by example.
+
+# ===== Orders =====
+
+# Say hello.
+echo hello
+
+# Count three things.
+seq 3
+
+# Sending things back
+END
+
+# See its blocks: the line and the id of each, its comment and its commands.
+muster tutorial list ../shop/tutorial.sh
+
+# Only the blocks of one section.
+muster tutorial list ../shop/tutorial.sh --section orders
+
+# Which headings are still to be filled?
+muster tutorial list ../shop/tutorial.sh --kind heading
+
+# A test says which block it is about by citing it. Which blocks has no test yet? Exit code 1 means that something was found.
+cat > ../shop/tests/test_hello.py <<'END'
+from muster.tutorial import E2eSession, expect
+
+
+def test_hello_is_said(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Say hello.
+    echo hello
+    """)
+    expect(e2e.run("echo hello").stdout).to_contain("hello")
+END
+muster tutorial check --tutorial ../shop/tutorial.sh ../shop/tests || echo "something was found: $?"
+
+# A citation in a docstring counts too. In the project itself, the tutorial and the tests are found without being named.
+cat > ../shop/tests/test_count.py <<'END'
+def test_three_things_are_counted(e2e):
+    """
+    # Count three things.
+    seq 3
+    """
+    assert e2e.run("seq 3").stdout == "1\n2\n3\n"
+END
+cd ../shop && muster tutorial check
+
+# The transcripts of the tests tell which commands of a block no test ran. These are warnings; with --strict they fail the check.
+mkdir -p ../shop/.muster/e2e
+muster tutorial check --tutorial ../shop/tutorial.sh --artifacts ../shop/.muster/e2e --strict ../shop/tests
+
+# Run the tests. Transcripts and recordings of terminals go to .muster/e2e, or to a folder of your choice.
+cd ../shop && pytest -q --e2e-artifacts ../shop-run
+
+# Make the page that shows them: each block beside its tests, transcripts in colour, recordings to play. It opens without a network.
+muster report ../shop-run
+
+# Make it elsewhere, to put on a web server, and look at it in the browser if there is one.
+muster report ../shop-run --out ../shop-page --open
+
+# Examples are tiring to write. Write headings instead, and have an agent fill them in. Here is a small project, and a playbook that stands in for a client.
+mkdir -p ../cafe/tests
+cat > ../cafe/tutorial.sh <<'END'
+#!/bin/bash
+
+# Say hello.
+echo hello
+
+# Counting things
+END
+cat > ../cafe.toml <<'END'
+[[step]]
+expect = "Counting things"
+[[step]]
+write = "tutorial.sh"
+text = '''
+#!/bin/bash
+
+# Say hello.
+echo hello
+
+# Counting things
+
+# Count three things.
+seq 3
+
+# Count backwards.
+seq --backwards 3
+'''
+[[step]]
+commit = "Examples"
+[[step]]
+turn = "Done."
+END
+git init -q ../cafe && git -C ../cafe add -A && git -C ../cafe commit -q -m first
+
+# The agent writes on a branch of its own, and every example is run there. What fails tells you where your program confuses.
+muster tutorial fill ../cafe/tutorial.sh --agent replay --name waiter --heading counting --timeout 5m -- ../cafe.toml
+
+# Keep the ones that work: they are committed on the agent's branch, and your own tree stays as it is until you pull.
+muster tutorial fill ../cafe/tutorial.sh --from waiter --accept passing
+muster pull waiter --merge
+
+# What else was proposed, as data: the text, the exit code, the output, and what was found.
+muster tutorial fill ../cafe/tutorial.sh --from waiter --json --verbose
+
+# The tests can be written by an agent too. muster judges what it commits, and sends back what is left: blocks without a test, stale citations, no unhappy path.
+cat > ../cafe-tests.toml <<'END'
+[[step]]
+expect = "muster tutorial check --tutorial tutorial.sh tests"
+[[step]]
+write = "tests/test_cafe.py"
+text = '''
+from muster.tutorial import E2eSession, expect
+
+
+def test_hello_is_said(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Say hello.
+    echo hello
+    """)
+    # no unhappy path: it only prints
+    expect(e2e.run("echo hello").stdout).to_contain("hello")
+
+
+def test_three_things_are_counted(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Count three things.
+    seq 3
+    """)
+    expect(e2e.run("seq 3").stdout).to_contain("3")
+    expect(e2e.run("seq three")).to_fail()
+'''
+[[step]]
+commit = "Tests"
+[[step]]
+turn = "Done."
+END
+muster tutorial sync --tutorial ../cafe/tutorial.sh --agent replay --name tester --rounds 2 --timeout 5m ../cafe/tests -- ../cafe-tests.toml
+
+# Bring the tests home. Then all is in step, and another sync has nothing to do.
+muster pull tester --merge
+muster tutorial sync --tutorial ../cafe/tutorial.sh ../cafe/tests --json --verbose
+
+# Your client can do this from inside: install it as the slash command sync-tutorial-to-e2e-tests, for claude and, in AGENTS.md, for all others.
+muster tutorial skill --dir ../cafe
+
+# Read the instructions first.
+muster tutorial skill claude --print
+
+# For other clients, in place of what is there.
+muster tutorial skill opencode codex agents --dir ../cafe --force --json --verbose
+
+# All that these three can do.
+muster tutorial fill --help
+muster tutorial sync --help
+muster tutorial skill --help
+
+# =====================================================================
+# 17. Scripts
 # =====================================================================
 
 # Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 time is up, 5 refused to protect work, 6 host unreachable, 7 a dialog is open.
@@ -700,6 +869,10 @@ muster gc --json --verbose
 # The steps of a playbook.
 muster record greet --json --verbose
 
+# The blocks of a tutorial, and what is wrong between it and its tests.
+muster tutorial list ../shop/tutorial.sh --json --verbose
+muster tutorial check --tutorial ../shop/tutorial.sh ../shop/tests --json --verbose
+
 # All that is configured.
 muster config --json --verbose
 
@@ -717,7 +890,7 @@ muster completion bash --json --verbose
 muster man list --json --verbose
 
 # =====================================================================
-# 17. Where to look for more
+# 18. Where to look for more
 # =====================================================================
 
 # Agents: making them, looking at them, talking to them.
@@ -749,6 +922,10 @@ muster destroy --help
 muster restore --help
 muster gc --help
 muster record --help
+
+# Tutorials: their blocks and their tests.
+muster tutorial list --help
+muster tutorial check --help
 
 # muster itself.
 muster config --help

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +20,11 @@ from typing import Any
 import pytest
 
 SRC = Path(__file__).parent.parent / "src"
-TIMEOUT = 30.0
+TIMEOUT = 60.0
+# A suite that was started in the background (`nohup make test &`) has these ignored, and every program it starts would too.
+for _sign in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_sign) is signal.SIG_IGN:
+        signal.signal(_sign, signal.default_int_handler if _sign == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,9 +12,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
-from muster.cli.main import VERBS
+from muster.cli.main import VERBS, dashed
 
 from .conftest import World, eventually
+from .report.builder import Run
 
 SCHEMAS = Path(__file__).parent.parent / "docs" / "schemas"
 TALK = """
@@ -46,7 +47,7 @@ REGISTRY = Registry().with_resources(
 
 def fits(value: Any, verb: str, part: str = "") -> None:
     """`value` is what the schema of `verb` (or one part of it) says."""
-    schema: dict[str, Any] = {"$ref": f"{load(verb)['$id']}{part}"}
+    schema: dict[str, Any] = {"$ref": f"{load(dashed(verb))['$id']}{part}"}
     errors = list(Draft202012Validator(schema, registry=REGISTRY).iter_errors(value))
     assert not errors, f"muster {verb} --json: {json.dumps(value)[:2000]}\n" + "\n".join(
         f"{error.json_path}: {inner.message}" for error in errors for inner in (error, *(error.context or []))
@@ -162,6 +163,80 @@ def _config(world: World) -> list[Argv]:
     ]
 
 
+def _tutorial(world: World) -> Path:
+    """A tutorial with a heading, a block that a test cites, one that none cites, and a command that was not run."""
+    folder = world.folder / "tutorial"
+    run = folder / ".muster" / "e2e" / "tests" / "a"
+    run.mkdir(parents=True, exist_ok=True)
+    (folder / "tutorial.sh").write_text("# ==== Part ====\n\n# Say a.\necho a\necho b\n\n# Say c.\necho c\n\n# More\n")
+    (folder / "test_a.py").write_text('def test_a(e2e):\n    """\n    # Say a.\n    echo a\n    echo b\n    """\n')
+    (folder / "test_b.py").write_text('def test_b(e2e):\n    e2e.write_tutorial_block("# Say c.\\necho d")\n')
+    (run / "test.json").write_text('{"nodeid": "test_a.py::test_a", "outcome": "passed"}')
+    (run / "transcript.jsonl").write_text('{"t": 0, "kind": "command", "n": 1, "text": "echo a"}\n')
+    return folder
+
+
+def _tutorial_list(world: World) -> list[Argv]:
+    path = str(_tutorial(world) / "tutorial.sh")
+    return [("tutorial", "list", path), ("tutorial", "list", path, "--kind", "heading")]
+
+
+def _tutorial_check(world: World) -> list[Argv]:
+    folder = _tutorial(world)
+    named = ("tutorial", "check", "--tutorial", str(folder / "tutorial.sh"), "--artifacts", str(folder / ".muster/e2e"))
+    (folder / "one.sh").write_text("# Say a.\necho a\necho b\n")
+    clean = ("tutorial", "check", "--tutorial", str(folder / "one.sh"), str(folder / "test_a.py"))
+    return [(*named, str(folder)), clean]
+
+
+def _author(world: World, name: str) -> Path:
+    """A repository with a tutorial that has a heading and a block without a test."""
+    folder = world.make_repo(world.folder / name)
+    (folder / "tests").mkdir()
+    (folder / "tutorial.sh").write_text("# Say a.\necho a\n\n# More\n")
+    (folder / "full.sh").write_text("# ==== Nothing to fill and nothing to test ====\n")
+    (folder / "tests" / "test_old.py").write_text(
+        'def test_old(e2e):\n    e2e.write_tutorial_block("# Say a.\\necho b")\n'
+    )
+    world.git("add", "-A", cwd=folder)
+    world.git("commit", "-q", "-m", "tutorial", cwd=folder)
+    return folder
+
+
+def _tutorial_fill(world: World) -> list[Argv]:
+    folder = _author(world, "to-fill")
+    text = "# Say it twice.\\necho a\\n\\n# More\\n\\n# Say b.\\necho b\\n\\n# Fail.\\nfalse\\n"
+    play = world.playbook(f'[[step]]\nwrite = "tutorial.sh"\ntext = "{text}"\n[[step]]\nturn = "Done."\n', "fill.toml")
+    fill = ("tutorial", "fill", str(folder / "tutorial.sh"))
+    return [
+        (*fill, "-a", "replay", "--name", "filler", "--accept", "passing", "--", play),
+        (*fill, "--from", "filler"),
+        ("tutorial", "fill", str(folder / "full.sh")),
+    ]
+
+
+def _tutorial_sync(world: World) -> list[Argv]:
+    folder = _author(world, "to-sync")
+    text = 'def test_a(e2e):\\n    # no unhappy path: none\\n    e2e.write_tutorial_block(\\"# Say a.\\\\necho a\\")\\n'
+    steps = f'[[step]]\nwrite = "tests/test_old.py"\ntext = "{text}"\n[[step]]\ncommit = "Tests"\n'
+    play = world.playbook(f'[[step]]\nturn = "Not yet."\n{steps}[[step]]\nturn = "Done."\n', "sync.toml")
+    sync = ("tutorial", "sync", "--tutorial", str(folder / "tutorial.sh"), str(folder / "tests"))
+    in_step = ("tutorial", "sync", "--tutorial", str(folder / "full.sh"), str(folder / "tests" / "test_none.py"))
+    (folder / "tests" / "test_none.py").write_text("")
+    return [in_step, (*sync, "-a", "replay", "--name", "syncer", "--", play)]
+
+
+def _tutorial_skill(world: World) -> list[Argv]:
+    skill = ("tutorial", "skill", "--dir", str(world.folder))
+    return [(*skill, "--print"), skill, (*skill, "claude", "opencode")]
+
+
+def _report(world: World) -> list[Argv]:
+    run = Run(world.folder / "report-run")
+    run.test("tests/test_a.py::test_it")
+    return [("report", str(run.folder)), ("report", str(run.folder), "--out", str(world.folder / "page"))]
+
+
 #: For each verb, what to run (with --json added) in a situation where it has something to say.
 SITUATIONS: dict[str, Callable[[World], list[Argv]]] = {
     "create": lambda world: [("create", "made", "command", "--label", "a=b", "--", "sleep", "1000")],
@@ -188,6 +263,12 @@ SITUATIONS: dict[str, Callable[[World], list[Argv]]] = {
     "restore": _restore,
     "gc": _gc,
     "record": lambda world: [("record", "talk"), ("record", "talk", "-o", str(world.folder / "talk-again.toml"))],
+    "tutorial list": _tutorial_list,
+    "tutorial check": _tutorial_check,
+    "tutorial fill": _tutorial_fill,
+    "tutorial sync": _tutorial_sync,
+    "tutorial skill": _tutorial_skill,
+    "report": _report,
     "config": _config,
     "trust": _trust,
     "hosts": _hosts,
@@ -207,27 +288,28 @@ def run_json(world: World, argv: Argv, **more: Any) -> tuple[int, Any]:
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.stem)
 def test_every_schema_is_one_and_belongs_to_a_verb(path: Path) -> None:
     Draft202012Validator.check_schema(load(path.stem))
-    assert path.stem in VERBS or path.stem == "common"
+    assert path.stem in {*map(dashed, VERBS), "common"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_prints_one_document_that_fits_its_schema(verb: str, fleet: World) -> None:
-    assert (SCHEMAS / f"{verb}.json").exists(), f"docs/schemas/{verb}.json is missing"
+    assert (SCHEMAS / f"{dashed(verb)}.json").exists(), f"docs/schemas/{dashed(verb)}.json is missing"
     assert verb in SITUATIONS, f"say in SITUATIONS how to run muster {verb}"
-    folder = fleet.make_repo(fleet.folder / f"in-{verb}")
+    folder = fleet.make_repo(fleet.folder / f"in-{dashed(verb)}")
     if verb == "trust":
         (folder / ".muster").mkdir()
         (folder / ".muster" / "config.toml").write_text('[commands.create]\nconnect_command = "true"\n')
     for argv in SITUATIONS[verb](fleet):
         code, document = run_json(fleet, argv, cwd=folder if verb in ("trust", "config") else None)
-        assert code == (2 if verb == "connect" else 0), f"{argv}: {document}"
+        found = verb == "tutorial check" and not document["ok"]
+        assert code == (2 if verb == "connect" else 1 if found else 0), f"{argv}: {document}"
         fits(document, verb)
         assert ("error" in document) == (verb == "connect")
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_error_is_a_document_too(verb: str, fleet: World) -> None:
-    code, document = run_json(fleet, (verb, "--no-such-option"))
+    code, document = run_json(fleet, (*verb.split(), "--no-such-option"))
     fits(document, verb)
     assert code == document["error"]["code"] == 2
     assert document["error"]["hint"].endswith(f"muster {verb} --help")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from muster.cli import pages
-from muster.cli.main import ALIASES, GROUPS, VERBS, main
+from muster.cli.main import ALIASES, GROUPS, VERBS, actions, main
 from muster.cli.parse import build
 
 from .test_tutorial import Call, calls, flaw
@@ -67,7 +67,7 @@ def test_help_begins_with_usage_and_names_every_verb(words: tuple[str, ...]) -> 
 
 @pytest.mark.parametrize("verb", [*VERBS, *ALIASES])
 def test_the_help_of_a_verb_has_examples_first_and_every_option(verb: str) -> None:
-    text = printed(verb, "--help")
+    text = printed(*verb.split(), "--help")
     verb = ALIASES.get(verb, verb)
     heads = re.findall(r"^(\w[\w ]*):", text, re.MULTILINE)
     assert heads[:2] == ["Usage", "Examples"]
@@ -80,7 +80,7 @@ def test_the_help_of_a_verb_has_examples_first_and_every_option(verb: str) -> No
             assert re.search(rf"(^|[ ,]){re.escape(word)}\b", body), f"{word} is not in the help of {verb}"
         assert action.help, f"{verb}: {action.dest} has no help"
     assert "==SUPPRESS==" not in text
-    assert text == printed("help", verb) == pages.plain(verb)
+    assert text == printed("help", *verb.split()) == pages.plain(verb)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -89,6 +89,14 @@ def test_the_examples_of_a_verb_are_true(verb: str) -> None:
     for call in examples(verb):
         assert call.verb in VERBS, f"there is no verb {call.verb}"
         assert flaw(call) == ""
+
+
+@pytest.mark.parametrize("words", [("tutorial",), ("tutorial", "--help"), ("tutorial", "-h"), ("help", "tutorial")])
+def test_the_first_word_of_two_has_a_help_that_names_its_actions(words: tuple[str, ...]) -> None:
+    text = printed(*words)
+    assert text.startswith("Usage: muster tutorial ACTION")
+    for action, summary in actions("tutorial").items():
+        assert re.search(rf"^  {action} +{re.escape(summary)}$", text, re.MULTILINE), action
 
 
 def test_the_help_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ def test_there_are_no_runtime_dependencies() -> None:
 
 def test_every_verb_has_a_module_with_help(world: World) -> None:
     for verb in VERBS:
-        assert "Examples:" in world.ok(verb, "--help").stdout
+        assert "Examples:" in world.ok(*verb.split(), "--help").stdout
 
 
 def count_programs(world: World) -> list[str]:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import pytest
 
-from muster.cli.main import ALIASES, VERBS
+from muster.cli.main import ALIASES, VERBS, actions
 from muster.cli.parse import build
 from muster.errors import UsageError
+from muster.tutorial import blocks
 
 TUTORIAL = Path(__file__).parent.parent / "docs" / "tutorial.sh"
 OPERATORS = frozenset("| || & && ; ;; ( )".split())
@@ -32,34 +33,9 @@ class Call(NamedTuple):
         return {word.partition("=")[0] for word in self.words if word.startswith("--")}
 
 
-def blocks(text: str) -> list[str]:
-    """Runs of non-empty lines; a shebang is no part of its block, and a heredoc may hold empty lines."""
-    found: list[list[str]] = [[]]
-    until = ""
-    for line in text.splitlines():
-        if not until and not line.strip():
-            found.append([])
-            continue
-        if not line.startswith("#!"):
-            found[-1].append(line)
-        if until:
-            until = "" if line.strip() == until else until
-        elif here := re.search(r"<<-?\s*['\"]?(\w+)", line):
-            until = here[1]
-    return ["\n".join(lines) for lines in found if lines]
-
-
-def commands(block: str) -> list[str]:
-    """The lines of a block that a shell would run: no comments, no text of heredocs."""
-    lines, until = [], ""
-    for line in block.splitlines():
-        if until:
-            until = "" if line.strip() == until else until
-        elif not line.startswith("#"):
-            lines.append(line)
-            if here := re.search(r"<<-?\s*['\"]?(\w+)", line):
-                until = here[1]
-    return lines
+def commands(block: str) -> tuple[str, ...]:
+    """The commands of a block without the texts of heredocs: those are for other programs."""
+    return blocks.commands(block, bodies=False)
 
 
 def calls(line: str) -> list[Call]:
@@ -89,8 +65,9 @@ def _call(words: list[str]) -> list[Call]:
         words = words[1:]
     if not words or words[0] != "muster":
         return []
-    verb = ALIASES.get(words[1], words[1]) if len(words) > 1 else ""
-    own = words[2:]
+    two = " ".join(words[1:3])
+    verb = two if two in VERBS else ALIASES.get(words[1], words[1]) if len(words) > 1 else ""
+    own = words[1 + len(verb.split()) :]
     cut = own.index("--") if "--" in own else len(own)
     return [Call(verb, tuple(own[:cut]), tuple(own[cut + 1 :]))]
 
@@ -112,9 +89,7 @@ def flaw(call: Call) -> str:
     return ""
 
 
-TEXT = TUTORIAL.read_text(encoding="utf-8")
-BLOCKS = blocks(TEXT)
-COMMAND_BLOCKS = [block for block in BLOCKS if commands(block)]
+COMMAND_BLOCKS = [block.text for block in blocks.read(TUTORIAL) if block.kind == "commands"]
 CALLS = [call for block in COMMAND_BLOCKS for line in commands(block) for call in calls(line)]
 
 
@@ -132,7 +107,7 @@ def test_no_two_blocks_are_equal() -> None:
 def test_no_two_blocks_run_the_same_commands() -> None:
     ran: dict[tuple[str, ...], str] = {}
     for block in COMMAND_BLOCKS:
-        key = tuple(commands(block))
+        key = commands(block)
         assert key not in ran, f"these do the same:\n{ran[key]}\n\n{block}"
         ran[key] = block
 
@@ -178,6 +153,8 @@ def test_all_that_it_shows_exists() -> None:
                 problem = flaw(call)
             elif call.verb == "help" or call.verb.startswith("-"):
                 problem = "" if call.verb in ("help", "--help", "--version") else f"muster has no {call.verb}"
+            elif actions(call.verb):
+                problem = "" if call.words == ("--help",) else f"muster {call.verb} has no such action: {call.words}"
             else:
                 problem = "" if f"muster-{call.verb}" in block else f"there is no verb {call.verb}"
             if problem:
@@ -196,4 +173,8 @@ def test_the_reader_of_the_tutorial_sees_what_a_shell_would() -> None:
     assert flaw(calls("muster list --colour red")[0]) == "muster list has no --colour"
     assert "invalid choice" in flaw(calls("muster snapshot drop x")[0])
     assert flaw(calls("muster create x command --count 3 -- make --jobs 4")[0]) == ""
-    assert blocks("#!/bin/sh\n# a\nb <<END\n\nc\nEND\n\nd\n") == ["# a\nb <<END\n\nc\nEND", "d"]
+    assert [call.verb for call in calls("(cd x && muster tutorial check --strict) || muster tutorial --help")] == [
+        "tutorial check",
+        "tutorial",
+    ]
+    assert commands("# a\nb <<END\n\nc\nEND\nd") == ("b <<END", "d")

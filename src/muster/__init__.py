@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .errors import MusterError
+    from .fleet import Fleet
+    from .host import Host
+    from .model import Address, Agent, Spec, Status
+    from .plugins import AgentType, Provider
 
 __version__ = "0.1.0"
 

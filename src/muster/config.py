@@ -27,7 +27,10 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
 HOST_KEYS = ("destination", "home", "provider")
 #: Flags a project may set without being trusted: none of them can run a command.
 HARMLESS = frozenset(
-    "label mode branch clean timeout memory count no_connect format here git json state type_filter".split()
+    (
+        "label mode branch clean timeout memory count no_connect format here git json state type_filter "
+        "tutorial artifacts strict section kind"
+    ).split()
 )
 
 
@@ -103,8 +106,6 @@ def trusted(path: str, home: str) -> bool:
 
 def set_value(path: str, key: str, value: str) -> None:
     """Set one `section.name.key` in a TOML file, leaving every other line as it is."""
-    import re
-
     section, _, option = key.rpartition(".")
     if not section:
         raise UsageError(f"{key!r} is in no section", "write SECTION.KEY, such as commands.create.mode")
@@ -113,25 +114,64 @@ def set_value(path: str, key: str, value: str) -> None:
     if os.path.isfile(path):
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
-    header = f"[{section}]"
     entry = f"{option} = {value if _is_literal(value) else json.dumps(value)}"
-    starts = [index for index, line in enumerate(lines) if line.strip() == header]
-    if not starts:
-        lines += [*([""] if lines else []), header, entry]
-    else:
-        index = starts[0] + 1
-        while index < len(lines) and not lines[index].lstrip().startswith("["):
-            if re.match(rf"\s*{re.escape(option)}\s*=", lines[index]):
-                lines[index] = entry
-                break
-            index += 1
-        else:
+    place = _place(lines, section, option)
+    if place is None:
+        starts = [index for index, line in enumerate(lines) if line.strip() == f"[{section}]"]
+        if starts:
             lines.insert(starts[0] + 1, entry)
+        else:
+            lines += [*([""] if lines else []), f"[{section}]", entry]
+    else:
+        first, last, name = place
+        lines[first:last] = [entry.replace(option, name, 1)]
+    if _value(lines, key) != _literal(value):
+        raise UsageError(f"{path} is written in a way that {key} cannot be set in", "set it there with an editor")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
     os.replace(temporary, path)
+
+
+def _place(lines: list[str], section: str, option: str) -> tuple[int, int, str] | None:
+    """The lines that hold a key, behind its section's header or dotted above all headers, and how it is called there."""
+    import re
+
+    table = ""
+    for index, line in enumerate(lines):
+        if header := re.match(r"\s*\[([^\[\]]+)\]\s*(#.*)?$", line):
+            table = header[1].strip()
+        name = option if table == section else f"{section}.{option}" if not table else ""
+        if name and re.match(rf"\s*{re.escape(name)}\s*=", line):
+            end = index + 1
+            while end < len(lines) and not _parses("\n".join(lines[index:end])):
+                end += 1  # a value over several lines
+            return index, end, name
+    return None
+
+
+def _parses(text: str) -> bool:
+    import tomllib
+
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
+
+
+def _value(lines: list[str], key: str) -> Any:
+    """What the key has in these lines; None where they are no TOML."""
+    import tomllib
+
+    try:
+        found: Any = tomllib.loads("\n".join(lines) + "\n")
+        for part in key.split("."):
+            found = found[part]
+    except (tomllib.TOMLDecodeError, LookupError, TypeError):
+        return None
+    return found
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -146,13 +186,7 @@ def _nest(parts: list[str], leaf: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_literal(value: str) -> bool:
-    import tomllib
-
-    try:
-        tomllib.loads(f"x = {value}")
-    except tomllib.TOMLDecodeError:
-        return False
-    return True
+    return _parses(f"x = {value}")
 
 
 def _literal(value: str) -> Any:

@@ -55,6 +55,11 @@ def attach(host: Host, agent_id: str, *, watch: bool = False) -> list[str]:
     return host.attach(["sh", "-c", shell_file("tmux"), "muster-tmux", host.home, verb, agent_id])
 
 
+def asks_size(host: Host, agent_id: str) -> list[str]:
+    """A local argv that prints the columns and rows of the agent's terminal."""
+    return host.attach(["sh", "-c", shell_file("tmux"), "muster-tmux", host.home, "size", agent_id])
+
+
 def switch(host: Host, agent_id: str, client: str, again: list[str]) -> list[str] | None:
     """From inside the tmux named by `client` ($TMUX): the argv that takes its client to the agent.
 

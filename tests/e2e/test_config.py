@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli.main import VERBS
+from muster.cli.main import VERBS, actions, dashed
 
 from ..conftest import World, eventually
 
@@ -483,15 +483,22 @@ def test_bash_completes_verbs_options_and_agents(world: World) -> None:
     assert complete("stop", "fix") == ["fix-one", "fix-two"]
     assert complete("create", "x", "--mo") == ["--mode"]
     assert complete("man", "REA") == ["README"]
+    assert complete("tut") == ["tutorial"]
+    assert complete("tutorial", "") == list(actions("tutorial"))
+    assert complete("tutorial", "ch") == ["check"]
+    assert complete("tutorial", "check", "--str") == ["--strict"]
+    assert complete("tutorial", "list", "--str") == []
+    assert complete("tutorial", "list", "REA") == ["README"]
 
 
 def test_manual_pages_render(world: World) -> None:
     renderers = [["man", "-l", "-"], ["groff", "-man", "-Tutf8", "-ww"], ["mandoc"]]
     usable = [argv for argv in renderers if shutil.which(argv[0])]
-    for verb in ("create", "list", "exec"):
-        roff = world.ok("man", verb, "--roff").stdout
-        assert roff.startswith(f".TH MUSTER\\-{verb.upper()} 1")
-        plain = world.ok("man", verb).stdout
+    for verb in ("create", "list", "exec", "tutorial check"):
+        roff = world.ok("man", *verb.split(), "--roff").stdout
+        assert roff == world.ok("man", dashed(verb), "--roff").stdout
+        assert roff.startswith(".TH MUSTER\\-" + dashed(verb).upper().replace("-", "\\-") + " 1")
+        plain = world.ok("man", *verb.split()).stdout
         assert plain.startswith(f"Usage: muster {verb}")
         for argv in usable:
             env = {**world.env, "MANPAGER": "cat", "MANROFFOPT": "-ww", "TERM": "dumb", "MANWIDTH": "120"}
@@ -502,7 +509,31 @@ def test_manual_pages_render(world: World) -> None:
             assert f"muster {verb}" in text and "--json" in text and "Examples:" in text, argv
     folder = world.folder / "man1"
     world.ok("man", "--all", str(folder))
-    assert sorted(path.name for path in folder.iterdir()) == sorted(f"muster-{verb}.1" for verb in VERBS)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(f"muster-{dashed(verb)}.1" for verb in VERBS)
+
+
+def test_a_verb_of_two_words_is_configured_by_its_words_joined(world: World) -> None:
+    (world.repo / "tutorial.sh").write_text("# Say a.\necho a\n")
+    (world.repo / "other.sh").write_text("# Say b.\necho b\n\n# Later\n")
+    listed = ("tutorial", "list", "--json")
+    world.ok("config", "set", "commands.tutorial-list.kind", "heading")
+    assert [row["comment"] for row in world.ok(*listed, "other.sh").json["blocks"]] == ["Later"]
+    env = {"MUSTER_TUTORIAL_LIST_KIND": "commands"}
+    assert [row["comment"] for row in world.ok(*listed, "other.sh", env=env).json["blocks"]] == ["Say b."]
+    world.ok("config")
+    # A project may say which tutorial is its own without being trusted.
+    project(world, '[commands.tutorial-check]\ntutorial = "other.sh"\ntests = ["src"]\n')
+    told = world.fails(1, "tutorial", "check", "--json")
+    assert told.json["tutorial"] == "other.sh"
+    assert "commands.tutorial-check.tests left out" in told.stderr
+    assert (
+        "has no option 'strickt'" in world.fails(2, "config", "set", "commands.tutorial-check.strickt", "true").stderr
+    )
+    assert "'tutorial-check'" in world.fails(2, "config", "set", "commands.tutorial-chek.strict", "true").stderr
+    assert (
+        "MUSTER_TUTORIAL_CHECK_NO has no option"
+        in world.fails(2, "tutorial", "check", env={"MUSTER_TUTORIAL_CHECK_NO": "1"}).stderr
+    )
 
 
 def test_without_a_terminal_nothing_is_ever_asked(world: World) -> None:

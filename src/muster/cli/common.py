@@ -37,8 +37,12 @@ def for_each(
     work: Callable[[Found], dict[str, Any]],
     say: Callable[[dict[str, Any]], str],
     limit: int = 16,
+    shows: bool = False,
 ) -> int:
-    """Do `work` to every chosen agent; a failure does not stop the rest, and the worst one is the exit code."""
+    """Do `work` to every chosen agent; a failure does not stop the rest, and the worst one is the exit code.
+
+    What `say` says is told beside the work; when the verb only `shows` something, it is the answer itself.
+    """
     chosen, errors = choose(args, fleet)
     results = [{"name": None, "ok": False, "error": render.problem_json(error)} for error in errors]
     for error in errors:
@@ -52,16 +56,23 @@ def for_each(
             codes.append(outcome.error.exit_code)
             results.append({**row, "ok": False, "error": render.problem_json(outcome.error)})
             if not args.json:
-                render.error(outcome.error)
+                render.error(_named(outcome.error, row["name"], row["address"]))
             continue
         codes.append(0)
         row.update({"ok": True, **outcome.get()})
         results.append(row)
         if not args.json and (text := say(row)):
-            render.note(text)
+            (render.out if shows else render.note)(text)
     if args.json:
         render.document({"results": results})
     return worst(codes) if codes else 0
+
+
+def _named(error: MusterError, name: str, address: str) -> MusterError:
+    """Among many, an error says whose it is."""
+    if name not in error.message:
+        error.message = f"{address}: {error.message}"
+    return error
 
 
 def agent_json(status: Status, git: tuple[int, int] | None = None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import argparse
 
 from ..fleet import Fleet
 from . import render
-from .main import ALIASES, VERBS
+from .main import ALIASES, VERBS, actions, first_words
 from .parse import build
 
 EXAMPLES = """
@@ -22,6 +22,19 @@ NAMES = (
 ).split()
 
 
+#: Is this the verb? Is this all that was typed so far?
+FISH = """
+function __muster_verb
+  set -l words (commandline -opc)
+  test "$words[2]" = "$argv[1]"; and test -z "$argv[2]" -o "$words[3]" = "$argv[2]"
+end
+function __muster_last
+  set -l words (commandline -opc)
+  test (count $words) -eq 2; and test "$words[2]" = "$argv[1]"
+end
+"""
+
+
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
 
@@ -37,23 +50,38 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
 def _options() -> dict[str, list[str]]:
     """The long options of every verb."""
-    return {
+    words = {
         verb: sorted(
             word for action in build(verb)[0]._actions for word in action.option_strings if word.startswith("--")
         )
         for verb in VERBS
     }
+    return {**words, **{alias: words[verb] for alias, verb in ALIASES.items()}}
+
+
+def _families() -> dict[str, dict[str, str]]:
+    """The first words that take an action, and their actions."""
+    return {word: actions(word) for word in first_words() if actions(word)}
 
 
 def _bash() -> str:
-    cases = "\n".join(f"    {verb}) options='{' '.join(words)}' ;;" for verb, words in _options().items())
+    cases = "\n".join(f"    '{verb}') options='{' '.join(words)}' ;;" for verb, words in _options().items())
+    families = "\n".join(f"    {word}) actions='{' '.join(second)}' ;;" for word, second in _families().items())
     return f"""# muster completion for bash
 _muster() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} verb=${{COMP_WORDS[1]}} options=
+  local word=${{COMP_WORDS[COMP_CWORD]}} verb=${{COMP_WORDS[1]}} options='' actions=
   if [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W '{" ".join([*VERBS, *ALIASES])}' -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W '{" ".join([*first_words(), *ALIASES])}' -- "$word")
     return
   fi
+  case $verb in
+{families}
+  esac
+  if [ -n "$actions" ] && [ "$COMP_CWORD" -eq 2 ]; then
+    mapfile -t COMPREPLY < <(compgen -W "$actions" -- "$word")
+    return
+  fi
+  [ -z "$actions" ] || verb="$verb ${{COMP_WORDS[2]}}"
   case $verb in
 {cases}
   esac
@@ -71,12 +99,16 @@ complete -F _muster muster
 
 
 def _zsh() -> str:
-    verbs = "\n".join(f"    '{verb}:{_escaped(text)}'" for verb, text in VERBS.items())
-    cases = "\n".join(f"    {verb}) options=({' '.join(words)}) ;;" for verb, words in _options().items())
+    verbs = _described(_summaries())
+    cases = "\n".join(f"    '{verb}') options=({' '.join(words)}) ;;" for verb, words in _options().items())
+    families = "\n".join(
+        f"    {word}) actions=(\n{_described(second)}\n    ) ;;" for word, second in _families().items()
+    )
     return f"""#compdef muster
 # muster completion for zsh
 _muster() {{
-  local -a verbs options names
+  local -a verbs actions options names
+  local verb=${{words[2]}}
   verbs=(
 {verbs}
   )
@@ -84,32 +116,56 @@ _muster() {{
     _describe 'verb' verbs
     return
   fi
-  case ${{words[2]}} in
+  case $verb in
+{families}
+  esac
+  if (( $#actions && CURRENT == 3 )); then
+    _describe 'action' actions
+    return
+  fi
+  (( $#actions )) && verb="$verb ${{words[3]}}"
+  case $verb in
 {cases}
   esac
   if [[ ${{words[CURRENT]}} == -* ]]; then
     compadd -- $options
-  elif [[ " {" ".join(NAMES)} " == *" ${{words[2]}} "* ]]; then
+  elif [[ " {" ".join(NAMES)} " == *" $verb "* ]]; then
     names=(${{(f)"$(muster list --format '{{address}}' 2>/dev/null)"}})
     compadd -- $names
   else
     _files
   fi
 }}
-compdef _muster muster
+# From a file on fpath, this is the function itself at its first Tab.
+if [ "${{funcstack[1]}}" = _muster ]; then _muster "$@"; else compdef _muster muster; fi
 """
 
 
 def _fish() -> str:
-    lines = ["# muster completion for fish", "complete -c muster -f"]
+    lines = ["# muster completion for fish", FISH.strip(), "complete -c muster -f"]
     lines += [
-        f"complete -c muster -n __fish_use_subcommand -a {verb} -d '{_escaped(text)}'" for verb, text in VERBS.items()
+        f"complete -c muster -n __fish_use_subcommand -a {word} -d '{_escaped(text)}'"
+        for word, text in _summaries().items()
     ]
+    for family, second in _families().items():
+        lines += [
+            f"complete -c muster -n '__muster_last {family}' -a {action} -d '{_escaped(text)}'"
+            for action, text in second.items()
+        ]
     for verb, words in _options().items():
-        lines += [f"complete -c muster -n '__fish_seen_subcommand_from {verb}' -l {word[2:]}" for word in words]
+        lines += [f"complete -c muster -n '__muster_verb {verb}' -l {word[2:]}" for word in words]
     names = "(muster list --format '{address}' 2>/dev/null)"
     lines.append(f'complete -c muster -n "__fish_seen_subcommand_from {" ".join(NAMES)}" -a "{names}"')
     return "\n".join(lines) + "\n"
+
+
+def _summaries() -> dict[str, str]:
+    """What the first word can be, each with a summary."""
+    return {word: VERBS.get(word) or ", ".join(actions(word)) for word in first_words()}
+
+
+def _described(texts: dict[str, str]) -> str:
+    return "\n".join(f"    '{word}:{_escaped(text)}'" for word, text in texts.items())
 
 
 def _escaped(text: str) -> str:

@@ -31,7 +31,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     user = settings.user_file(fleet.env)
-    project = fleet.config.project or os.path.join(fleet.cwd, ".muster", "config.toml")
+    project = fleet.config.project or _project_file(fleet)
     if args.action == "path":
         if args.json:
             render.document({"user": user, "project": fleet.config.project or None})
@@ -54,6 +54,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         return 0
     check_commands(fleet)
     found: object = fleet.config.values
+    if args.action == "get" and not args.key:
+        raise UsageError("get needs a key", "muster config get commands.create.mode; muster config shows all")
     if args.action == "get":
         for part in args.key.split("."):
             if not isinstance(found, dict) or part not in found:
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         if args.json or isinstance(found, dict):
             render.document({"key": args.key, "value": found})
         else:
-            render.out(str(found))
+            render.out(found if isinstance(found, str) else _toml(found))
         return 0
     if args.json:
         render.document({"files": list(fleet.config.files), "untrusted": list(fleet.config.untrusted), "values": found})
@@ -78,13 +80,26 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     return 0
 
 
-def _lines(values: dict[str, object], prefix: str = "") -> list[str]:
+def _project_file(fleet: Fleet) -> str:
+    """Where the first setting of a project goes: to the top of its repository."""
+    from .. import git
+
+    found = git.find(fleet.local, fleet.cwd)
+    return os.path.join(found.top if found else fleet.cwd, ".muster", "config.toml")
+
+
+def _toml(value: object) -> str:
+    """A value as it can be set again; what JSON and TOML both read is all that a setting can be."""
     import json
 
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _lines(values: dict[str, object], prefix: str = "") -> list[str]:
     lines = []
     for key, value in values.items():
         if isinstance(value, dict):
             lines += _lines(value, f"{prefix}{key}.")
         else:
-            lines.append(f"{prefix}{key} = {json.dumps(value, default=str)}")
+            lines.append(f"{prefix}{key} = {_toml(value)}")
     return lines

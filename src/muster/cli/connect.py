@@ -21,7 +21,8 @@ muster connect fix-login --connect-command 'xterm -e sh -c "$MUSTER_ATTACH"'
 TEXT = """
 Attaches your terminal to the agent's session; leave it with Ctrl-b d. Inside tmux your client is switched there and
 comes back when you leave. With --connect-command (or connect_command in the configuration of create) that command is
-run instead, with MUSTER_AGENT, MUSTER_ADDRESS and MUSTER_ATTACH in its environment.
+run instead, with MUSTER_AGENT, MUSTER_ADDRESS, MUSTER_ATTACH, MUSTER_WATCH (only looks) and MUSTER_SIZE_COMMAND (prints columns
+and rows) in its environment.
 """
 
 
@@ -48,7 +49,10 @@ def go(fleet: Fleet, one: Found, command: str = "", watch: bool = False) -> int:
             "MUSTER_AGENT": one.agent.name,
             "MUSTER_ADDRESS": str(one.status.address),
             "MUSTER_ATTACH": shlex.join(attach),
+            "MUSTER_WATCH": shlex.join(tmux.attach(one.host, one.agent.id, watch=True)),
+            "MUSTER_SIZE_COMMAND": shlex.join(tmux.asks_size(one.host, one.agent.id)),
         }
+        sys.stdout.flush()  # what was said so far comes before what the command says
         return subprocess.run(["sh", "-c", command], env=env, check=False).returncode
     if not terminal():
         raise UsageError("connect needs a terminal", f"muster capture {one.status.address} prints the screen")

@@ -114,10 +114,15 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         raise UsageError("--count must be at least 1")
     specs = [base] if args.count == 1 else _numbered(base, args.count)
 
+    if left_out := [key for key in fleet.config.untrusted if key.startswith("workdir.")]:
+        render.note(f"{fleet.config.project} is not trusted: {', '.join(left_out)} left out (muster trust)")
+    reused: set[str] = set()
+
     def make(spec: Spec) -> Found:
         if args.reuse and spec.address.name:
             existing, _ = fleet.select([str(spec.address)])
             if existing:
+                reused.add(existing[0].agent.id)
                 return _reuse(fleet, existing[0], spec)
         return fleet.create(spec)
 
@@ -137,7 +142,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
             if not render.width():
                 # For a script: the name, which may have been made up.
                 render.out(str(one.status.address))
-            render.note(_told(one))
+            render.note(_told(one, "went on with" if one.agent.id in reused else "created"))
             for path in one.left_out:
                 render.note(f"  left out: {path} is a repository of its own (git submodule add, or [workdir] copy)")
     if len(made) == 1 and not args.no_connect and not args.json and not codes:
@@ -208,7 +213,7 @@ def _reuse(fleet: Fleet, one: Found, spec: Spec) -> Found:
     return one
 
 
-def _told(one: Found) -> str:
+def _told(one: Found, verb: str) -> str:
     agent = one.agent
     where = f"on branch {agent.branch}" if agent.branch else f"in {agent.workdir}"
-    return f"created {one.status.address} ({agent.type}, {agent.mode}, {where})"
+    return f"{verb} {one.status.address} ({agent.type}, {agent.mode}, {where})"

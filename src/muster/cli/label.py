@@ -40,4 +40,4 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
             ", ".join(f"{key}={value}" for key, value in row["labels"].items()) or "no labels"
         )
 
-    return common.for_each(args, fleet, change, say)
+    return common.for_each(args, fleet, change, say, shows=not labels and not args.remove)

@@ -37,6 +37,14 @@ GROUPS: dict[str, dict[str, str]] = {
         "gc": "show and remove what is left over",
         "record": "write a playbook from what an agent did",
     },
+    "Tutorials": {
+        "tutorial list": "show the blocks of a tutorial script",
+        "tutorial check": "say which blocks no test cites, and which citations are stale",
+        "tutorial fill": "have an agent write examples for headings, and keep those you like",
+        "tutorial sync": "have an agent write the tests that a tutorial lacks",
+        "tutorial skill": "install the instructions of sync as a slash command of a client",
+        "report": "make the page of a test run: blocks, transcripts, recordings",
+    },
     "muster itself": {
         "config": "show or set configuration",
         "trust": "let this project's configuration run commands",
@@ -48,6 +56,20 @@ GROUPS: dict[str, dict[str, str]] = {
 }
 VERBS = {verb: text for group in GROUPS.values() for verb, text in group.items()}
 ALIASES = {"ls": "list"}
+
+
+def dashed(verb: str) -> str:
+    """A verb in one word, as in `[commands.tutorial-check]` and the names of its pages."""
+    return verb.replace(" ", "-")
+
+
+def actions(family: str) -> dict[str, str]:
+    """The second words of the verbs that begin with this one, and their summaries."""
+    return {verb.partition(" ")[2]: text for verb, text in VERBS.items() if verb.startswith(f"{family} ")}
+
+
+def first_words() -> list[str]:
+    return list(dict.fromkeys(verb.partition(" ")[0] for verb in VERBS))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -67,13 +89,17 @@ def main(argv: list[str] | None = None) -> int:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        return _dispatch([words[1], "--help"]) if len(words) > 1 and words[0] == "help" else _help()
+        if len(words) < 2 or words[0] != "help":
+            return _help()
+        return _dispatch([*words[1 : 3 if actions(words[1]) else 2], "--help"])
     if words[0] in ("-V", "--version"):
         from .. import __version__
 
         print(f"muster {__version__}")
         return 0
-    verb = ALIASES.get(words[0], words[0])
+    verb, words = _verb(words)
+    if verb not in VERBS and actions(verb) and (not words[1:] or words[1] in ("-h", "--help", "help")):
+        return _help_of(verb)
     from ..errors import MusterError
     from . import render
 
@@ -113,6 +139,14 @@ def _dispatch(words: list[str]) -> int:
         return 1
 
 
+def _verb(words: list[str]) -> tuple[str, list[str]]:
+    """The verb, and all words with it as the first: `tutorial check` is one."""
+    two = " ".join(words[:2])
+    if two in VERBS and len(words) > 1:
+        return two, [two, *words[2:]]
+    return ALIASES.get(words[0], words[0]), words
+
+
 def _help() -> int:
     lines = ["Usage: muster VERB [ARGUMENTS]", "", "Run one or a thousand coding agents with the same verbs.", ""]
     lines += [
@@ -121,11 +155,20 @@ def _help() -> int:
         "  muster pull fix-login",
         "",
     ]
+    width = max(map(len, VERBS))
     for group, verbs in GROUPS.items():
         lines.append(f"{group}:")
-        lines += [f"  {verb:<11} {text}" for verb, text in verbs.items()]
+        lines += [f"  {verb:<{width}} {text}" for verb, text in verbs.items()]
         lines.append("")
     lines.append("`muster VERB --help` shows examples and every option. A program muster-foo on PATH is `muster foo`.")
+    print("\n".join(lines))
+    return 0
+
+
+def _help_of(family: str) -> int:
+    lines = [f"Usage: muster {family} ACTION [ARGUMENTS]", "", "Actions:"]
+    lines += [f"  {action:<11} {text}" for action, text in actions(family).items()]
+    lines += ["", f"`muster {family} ACTION --help` shows examples and every option."]
     print("\n".join(lines))
     return 0
 
@@ -137,10 +180,15 @@ def _foreign(verb: str, words: list[str], as_json: bool) -> int:
     from ..errors import UsageError
     from . import render
 
+    if known := actions(verb):
+        said = f"needs an action before {words[0]}" if words[0].startswith("-") else f"has no action {words[0]!r}"
+        told = UsageError(f"muster {verb} {said}", f"{nearest(words[0], list(known))}; muster {verb} --help lists all")
+        render.error(told, as_json=as_json)
+        return 2
     program = None if verb.startswith("-") or "/" in verb else shutil.which(f"muster-{verb}")
     if program:
         os.execv(program, [program, *words])
-    told = UsageError(f"there is no verb {verb!r}", f"{nearest(verb, list(VERBS))} `muster --help` lists all")
+    told = UsageError(f"there is no verb {verb!r}", f"{nearest(verb, first_words())} `muster --help` lists all")
     render.error(told, as_json=as_json)
     return 2
 

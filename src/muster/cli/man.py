@@ -8,10 +8,11 @@ import tempfile
 from ..errors import NotFound
 from ..fleet import Fleet
 from . import pages, render
-from .main import VERBS
+from .main import VERBS, dashed
 
 EXAMPLES = """
 muster man create
+muster man tutorial check
 muster man create --roff | man -l -
 muster man --all /usr/local/share/man/man1
 """
@@ -21,7 +22,7 @@ Shows a verb's manual page. --all writes every page as muster-VERB.1 into a fold
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("verb", nargs="?", default="", metavar="VERB", help="the verb")
+    parser.add_argument("verb", nargs="*", metavar="VERB", help="the verb; it may be two words")
     parser.add_argument("--roff", action="store_true", help="print the source of the page")
     parser.add_argument("--all", metavar="DIR", help="write all pages into this folder")
 
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         os.makedirs(args.all, exist_ok=True)
         written = []
         for verb in VERBS:
-            path = os.path.join(args.all, f"muster-{verb}.1")
+            path = os.path.join(args.all, f"muster-{dashed(verb)}.1")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(pages.roff(verb))
             written.append(path)
@@ -39,9 +40,10 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         if args.json:
             render.document({"files": written})
         return 0
-    verb = args.verb or "create"
-    if verb not in VERBS:
-        raise NotFound(f"there is no verb {verb!r}", "muster --help lists all")
+    wanted = " ".join(args.verb) or "create"
+    verb = next((verb for verb in VERBS if dashed(verb) == dashed(wanted)), "")
+    if not verb:
+        raise NotFound(f"there is no verb {wanted!r}", "muster --help lists all")
     if args.json:
         render.document({"verb": verb, "text": pages.markdown(verb)})
     elif args.roff or not (os.isatty(1) and _has_man()):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .main import GROUPS, VERBS
+from .main import GROUPS, VERBS, dashed
 from .parse import build
 
 
@@ -24,7 +24,7 @@ def index() -> str:
     lines = ["# Commands", "", "Made from the code by `make docs`; do not edit.", ""]
     for group, verbs in GROUPS.items():
         lines += [f"## {group}", ""]
-        lines += [f"- [`muster {verb}`]({verb}.md): {text}" for verb, text in verbs.items()]
+        lines += [f"- [`muster {verb}`]({dashed(verb)}.md): {text}" for verb, text in verbs.items()]
         lines.append("")
     return "\n".join(lines)
 
@@ -33,7 +33,8 @@ def roff(verb: str) -> str:
     body = plain(verb).replace("\\", "\\e").replace("-", "\\-")
     # A line that begins with a dot or a quote would be taken for a request.
     safe = "\n".join(f"\\&{line}" if line[:1] in (".", "'") else line for line in body.splitlines())
-    return f""".TH MUSTER\\-{verb.upper()} 1 "" muster
+    title = dashed(verb).upper().replace("-", "\\-")
+    return f""".TH MUSTER\\-{title} 1 "" muster
 .SH NAME
 muster {verb} \\- {VERBS[verb]}
 .SH SYNOPSIS
@@ -46,8 +47,8 @@ muster {verb} \\- {VERBS[verb]}
 def files() -> dict[str, str]:
     pages = {"README.md": index()}
     for verb in VERBS:
-        pages[f"{verb}.md"] = markdown(verb)
-        pages[f"man/muster-{verb}.1"] = roff(verb)
+        pages[f"{dashed(verb)}.md"] = markdown(verb)
+        pages[f"man/muster-{dashed(verb)}.1"] = roff(verb)
     return pages
 
 

@@ -17,7 +17,7 @@ from ..config import nearest
 from ..errors import UsageError
 from ..fleet import Fleet
 from . import render
-from .main import VERBS
+from .main import VERBS, dashed
 
 
 class Parser(argparse.ArgumentParser):
@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
 
 def build(verb: str) -> tuple[Parser, Any]:
     """The parser and the module of a verb."""
-    module = importlib.import_module(f"{__package__}.{verb}")
+    module = importlib.import_module(f"{__package__}.{verb.replace(' ', '_')}")
     parser = Parser(
         prog=f"muster {verb}", formatter_class=_Formatter, description=module.TEXT.strip(), allow_abbrev=False
     )
@@ -102,42 +102,53 @@ def run(verb: str, words: list[str]) -> int:
 
 def apply_defaults(parser: Parser, verb: str, fleet: Fleet) -> None:
     """Defaults of the flags from `MUSTER_VERB_OPTION` variables and `[commands.VERB]`."""
-    configured = dict(fleet.config.command(verb))
-    if fleet.config.untrusted and any(key.startswith(f"commands.{verb}.") for key in fleet.config.untrusted):
+    section = dashed(verb)
+    configured = dict(fleet.config.command(section))
+    if fleet.config.untrusted and any(key.startswith(f"commands.{section}.") for key in fleet.config.untrusted):
         render.note(
             f"{fleet.config.project} is not trusted: {', '.join(fleet.config.untrusted)} left out (muster trust)"
         )
-    prefix = f"MUSTER_{verb.upper()}_"
+    prefix = _prefix(verb)
+    longer = tuple(_prefix(other) for other in VERBS if other.startswith(f"{verb} "))
     for key, value in fleet.env.items():
-        if key.startswith(prefix):
+        if key.startswith(prefix) and not key.startswith(longer):
             configured[key[len(prefix) :].lower()] = value
     known = _configurable(parser)
     for key, value in configured.items():
         dest = key.replace("-", "_")
         variable = f"{prefix}{key.upper()}"
-        where = variable if variable in fleet.env else f"[commands.{verb}]"
+        where = variable if variable in fleet.env else f"[commands.{section}]"
         if dest not in known:
             raise UsageError(f"{where} has no option {key!r}", nearest(key, sorted(known)))
         parser.set_defaults(**{dest: typed(known[dest], value, f"{where} {key}")})
 
 
-def check_option(verb: str, key: str, value: str) -> None:
-    """`[commands.VERB] key = value` would be valid."""
-    if verb not in VERBS:
-        raise UsageError(f"[commands.{verb}]: there is no verb {verb!r}", nearest(verb, list(VERBS)))
-    known = _configurable(build(verb)[0])
+def check_option(section: str, key: str, value: str) -> None:
+    """`[commands.SECTION] key = value` would be valid."""
+    known = _configurable(build(_configured(section))[0])
     dest = key.replace("-", "_")
     if dest not in known:
-        raise UsageError(f"[commands.{verb}] has no option {key!r}", nearest(key, sorted(known)))
-    typed(known[dest], value, f"[commands.{verb}] {key}")
+        raise UsageError(f"[commands.{section}] has no option {key!r}", nearest(key, sorted(known)))
+    typed(known[dest], value, f"[commands.{section}] {key}")
 
 
 def check_commands(fleet: Fleet) -> None:
     """Every `[commands.VERB]` key is an option of that verb."""
-    for verb in fleet.config.section("commands"):
-        if verb not in VERBS:
-            raise UsageError(f"[commands.{verb}]: there is no verb {verb!r}", nearest(verb, list(VERBS)))
+    for section in fleet.config.section("commands"):
+        verb = _configured(section)
         apply_defaults(build(verb)[0], verb, fleet)
+
+
+def _configured(section: str) -> str:
+    """The verb that `[commands.SECTION]` is about."""
+    sections = {dashed(verb): verb for verb in VERBS}
+    if section not in sections:
+        raise UsageError(f"[commands.{section}]: there is no verb {section!r}", nearest(section, list(sections)))
+    return sections[section]
+
+
+def _prefix(verb: str) -> str:
+    return f"MUSTER_{verb.upper().replace(' ', '_')}_"
 
 
 def _configurable(parser: Parser) -> dict[str, argparse.Action]:
@@ -160,7 +171,7 @@ def typed(action: argparse.Action, value: Any, where: str) -> Any:
         if found is None:
             raise UsageError(f"{where} must be true or false")
         return found
-    if isinstance(action, argparse._AppendAction):
+    if isinstance(action, argparse._AppendAction) or action.nargs == "*":
         values = value if isinstance(value, list) else [value]
         if isinstance(value, dict):
             values = [f"{key}={item}" for key, item in value.items()]

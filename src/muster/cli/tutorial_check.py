@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from ..errors import NotFound
+from ..fleet import Fleet
+from ..tutorial import blocks, check
+from . import render
+
+EXAMPLES = """
+muster tutorial check
+muster tutorial check --tutorial docs/tutorial.sh tests/e2e
+muster tutorial check --strict --artifacts .muster/e2e
+"""
+TEXT = """
+Says which blocks no test cites, and which citations are stale, orphaned, given twice or not readable. Tests are read, not
+imported or run: a test cites a block with e2e.write_tutorial_block(TEXT) or in its docstring. When the tests have run, their
+transcripts tell which commands of a block no test ran: a warning. Exit code 1 when something was found.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tests", nargs="*", metavar="TESTS", help="files or folders; default: tests/e2e, else tests")
+    parser.add_argument("--tutorial", default="", metavar="FILE", help="default: tutorial.sh, else docs/tutorial.sh")
+    parser.add_argument("--artifacts", default="", metavar="DIR", help="what the tests left; default: .muster/e2e")
+    parser.add_argument("--strict", action="store_true", help="warnings fail too")
+
+
+def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    tutorial = args.tutorial or os.path.relpath(blocks.find(fleet.cwd), fleet.cwd)
+    if args.artifacts and not os.path.isdir(args.artifacts):
+        raise NotFound(f"there is no folder {args.artifacts}", "pytest makes it: --e2e-artifacts DIR")
+    tests = args.tests or [_first(fleet.cwd, os.path.join("tests", "e2e"), "tests") or "."]
+    artifacts = args.artifacts or _first(fleet.cwd, kept := os.path.join(".muster", "e2e")) or kept
+    report = check.check(tutorial, tests, artifacts)
+    bad = check.failed(report, args.strict)
+    if args.json:
+        render.document(_document(report, not bad))
+    else:
+        for line in check.lines(report):
+            render.out(render.plain(line, keep="\t"))
+        for note in (*report.notes, check.summary(report)):
+            render.note(note)
+    return 1 if bad else 0
+
+
+def _first(folder: str, *places: str) -> str:
+    """The first of these folders that exists, here or at the top of the repository; empty when none does."""
+    for root in blocks.roots(folder):
+        for place in places:
+            if os.path.isdir(path := os.path.join(root, place)):
+                return os.path.relpath(path, folder)
+    return ""
+
+
+def _document(report: check.Report, ok: bool) -> dict[str, Any]:
+    return {
+        "tutorial": report.tutorial,
+        "ok": ok,
+        "findings": [_row(finding) for finding in report.findings],
+        "warnings": [_row(finding) for finding in report.warnings],
+        "notes": report.notes,
+        "blocks": [
+            {"id": block.id, "line": block.line, "tests": report.tests[block.id]}
+            for block in report.blocks
+            if block.id in report.tests
+        ],
+        "tests": report.test_count,
+    }
+
+
+def _row(finding: check.Finding) -> dict[str, Any]:
+    return {key: None if value == "" else value for key, value in finding._asdict().items()}

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import argparse
+
+from ..errors import UsageError
+from ..fleet import Fleet
+from ..flow import author, sync
+from ..model import parse_seconds
+from . import render
+from .tutorial_fill import type_of
+
+EXAMPLES = """
+muster tutorial sync
+muster tutorial sync -a claude --tutorial docs/tutorial.sh tests/e2e
+muster tutorial sync --rounds 5 --timeout 2h
+"""
+TEXT = """
+Checks the tests against the tutorial, as muster tutorial check does, and has an agent mend what is found: stale citations first, then
+tests for the missing blocks, a happy and an unhappy path each. After each of its turns muster judges what the agent
+committed and sends it what is left. Your own tree stays as it is until you pull. Exit code 1 when something is left.
+"""
+REST = "ARGS"
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("tests", nargs="*", metavar="TESTS", help="files or folders; default: tests/e2e, else tests")
+    add("--tutorial", default="", metavar="FILE", help="default: tutorial.sh, else docs/tutorial.sh")
+    add("-a", "--agent", default="", metavar="TYPE", help="the type of the agent; default: as for create")
+    add("--name", default="", metavar="NAME", help="the agent's name or address; default: sync-…")
+    add("--rounds", type=int, default=3, metavar="N", help="how many turns it has (default: 3)")
+    add("--timeout", type=parse_seconds, default=3600.0, metavar="TIME", help="wait so long in all (default: 1h)")
+
+
+def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    if args.rounds < 1:
+        raise UsageError("--rounds must be at least 1")
+    at = author.place(args.tutorial, fleet.cwd)
+    wanted = sync.tests(args.tests, at, fleet.cwd)
+    wish = author.Wish("sync", "", tuple(args.rest), args.name, args.timeout)
+    synced = sync.sync(fleet, lambda: wish._replace(type=type_of(args, fleet)), at, wanted, args.rounds, render.note)
+    if args.json:
+        render.document(sync.to_json(synced))
+    else:
+        for finding in synced.findings:
+            render.out(render.plain(f"{finding.file}:{finding.line}: {finding.kind}: {finding.message}"))
+            for line in finding.diff.splitlines():
+                render.out(render.plain(f"    {line}", keep="\t"))
+    if synced.one:
+        address = synced.one.status.address
+        render.note(f"muster diff {address} shows what it did; muster pull {address} --merge brings it to your branch")
+    elif synced.ok:
+        render.note(f"{at.shown} and {', '.join(synced.tests)} are in step, nothing to do")
+    else:
+        render.note(f"only you can mend this, in {at.shown}: no agent may change it")
+    return 0 if synced.ok else 1

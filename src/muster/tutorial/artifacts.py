@@ -1,0 +1,73 @@
+"""The artifact folder of a test run: where each test writes, and what is known of it (docs/artifacts.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+FORMAT = {"format": "muster-e2e", "version": 1}
+DEFAULT = ".muster/e2e"
+
+
+def open_folder(folder: Path, run: dict[str, Any], tutorial: Path | None) -> None:
+    """Make the artifact folder, or go on in it; many processes may do so at once."""
+    (folder / "tests").mkdir(parents=True, exist_ok=True)
+    write_json(folder / "format.json", FORMAT)
+    (folder / ".gitignore").write_text("*\n")
+    write_json(folder / "run.json", run)
+    if tutorial is not None and tutorial.is_file():
+        part = folder / f"tutorial.sh.{os.getpid()}"
+        shutil.copyfile(tutorial, part)
+        os.replace(part, folder / "tutorial.sh")
+
+
+def of_test(folder: Path, nodeid: str) -> Path:
+    """The folder of one test. Two tests never share one, whatever their names."""
+    path, _, name = nodeid.partition("::")
+    readable = f"{Path(path).stem}.{name.replace('::', '.')}"
+    readable = re.sub(r"[^A-Za-z0-9_.]+", "-", readable)[:80].strip("-.")
+    return folder / "tests" / f"{readable}-{hashlib.sha256(nodeid.encode('utf-8', 'replace')).hexdigest()[:8]}"
+
+
+class Record:
+    """test.json of one test."""
+
+    def __init__(self, folder: Path, nodeid: str, file: str, line: int) -> None:
+        self.folder = folder
+        self.hide: Callable[[str], str] = str
+        if folder.exists():
+            shutil.rmtree(folder)
+        (folder / "recordings").mkdir(parents=True)
+        self.facts: dict[str, Any] = {
+            "version": 1,
+            "nodeid": nodeid,
+            "file": file,
+            "line": line,
+            "name": nodeid.partition("::")[2],
+            "outcome": "running",
+            "started": round(time.time(), 3),
+            "duration": None,
+            "blocks": [],
+            "message": None,
+            "leaks": [],
+            "recordings": [],
+            "kept": None,
+        }
+        self.save()
+
+    def save(self, **facts: Any) -> None:
+        self.facts |= facts
+        write_json(self.folder / "test.json", self.facts)
+
+
+def write_json(path: Path, value: Any) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    os.replace(part, path)

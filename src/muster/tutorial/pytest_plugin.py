@@ -1,0 +1,253 @@
+"""The pytest plugin: the fixture `e2e`, its options, its artifacts, and the check of the tutorial.
+
+It is loaded into every pytest run of the environment it is installed in: nothing here is imported or done before a test asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .session import E2eSession
+
+RECORD = pytest.StashKey[Any]()
+RUN = pytest.StashKey[dict[str, Any]]()
+CHECKED = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("muster e2e", "end-to-end tests from a tutorial")
+    add = group.addoption
+    add("--tutorial", metavar="FILE", help="the tutorial (default: the ini option, tutorial.sh or docs/tutorial.sh)")
+    add("--tutorial-check", action="store_true", help="fail when a block has no test or a citation is not current")
+    add("--e2e-artifacts", metavar="DIR", help="transcripts and recordings go here (default: .muster/e2e)")
+    add(
+        "--e2e-keep",
+        choices=("never", "failed", "always"),
+        help="keep the folders of tests for debugging (default: never)",
+    )
+    add(
+        "--e2e-leaks",
+        choices=("ignore", "report", "error"),
+        help="what a test left behind: processes, tmux sessions, files (default: report)",
+    )
+    add("--e2e-timeout", type=float, metavar="SECONDS", help="for each command (default: 60)")
+    parser.addini("tutorial", "the tutorial that the tests cite")
+    parser.addini("tutorial_check", "check the tutorial on every run", type="bool", default=False)
+    parser.addini("e2e_artifacts", "where transcripts and recordings go")
+    parser.addini("e2e_keep", "never, failed or always", default="never")
+    parser.addini("e2e_leaks", "ignore, report or error", default="report")
+    parser.addini("e2e_timeout", "seconds for each command", default="60")
+    parser.addini("e2e_pass_env", "names of variables that tests may see", type="args")
+    parser.addini("e2e_secrets", "names of variables whose values are hidden in all artifacts", type="args")
+    parser.addini("e2e_masks", "NAME=PATTERN, one a line: shown as <NAME> in masked output", type="linelist")
+    parser.addini("e2e_watch", "folders in which a test must leave nothing (default: rootdir, home)", type="args")
+
+
+def _setting(config: pytest.Config, name: str) -> Any:
+    given = config.getoption(f"--e2e-{name}", default=None)
+    return given if given is not None else config.getini(f"e2e_{name}")
+
+
+def artifacts_folder(config: pytest.Config) -> Path:
+    from .artifacts import DEFAULT
+
+    return config.rootpath / (_setting(config, "artifacts") or DEFAULT)
+
+
+def tutorial_file(config: pytest.Config) -> Path | None:
+    """The tutorial by option, by ini file, or where people put it."""
+    given = config.getoption("--tutorial", default=None)
+    if given:
+        return config.invocation_params.dir / str(given)
+    if named := config.getini("tutorial"):
+        return config.rootpath / str(named)
+    usual = (config.rootpath / name for name in ("tutorial.sh", "docs/tutorial.sh"))
+    return next((path for path in usual if path.is_file()), None)
+
+
+def _run(config: pytest.Config) -> dict[str, Any]:
+    """What is known of this run; the same in every worker of pytest-xdist."""
+    if RUN not in config.stash:
+        given = getattr(config, "workerinput", {}).get("muster_e2e")
+        if given is None:
+            import time
+
+            tutorial = tutorial_file(config)
+            inside = tutorial is not None and tutorial.is_relative_to(config.rootpath)
+            shown = tutorial.relative_to(config.rootpath) if inside and tutorial else tutorial
+            args = list(map(str, config.invocation_params.args))
+            given = {"started": round(time.time(), 3), "ended": None, "exit_code": None, "args": args}
+            given["tutorial"] = str(shown) if shown else None
+        config.stash[RUN] = given
+    return config.stash[RUN]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """pytest-xdist: tell the worker which run it belongs to."""
+    node.workerinput["muster_e2e"] = _run(node.config)
+
+
+@pytest.fixture
+def e2e(request: pytest.FixtureRequest) -> Iterator[E2eSession]:
+    """The program under test in a place of its own: `e2e.run(…)`, `e2e.terminal(…)`, `e2e.start(…)`, all of it recorded."""
+    from . import artifacts, isolation
+    from .session import E2eSession
+
+    config, item = request.config, request.node
+    folder = artifacts_folder(config)
+    artifacts.open_folder(folder, _run(config), tutorial_file(config))
+    file, line, _ = item.location
+    record = artifacts.Record(artifacts.of_test(folder, item.nodeid), item.nodeid, str(file), (line or 0) + 1)
+    item.stash[RECORD] = record
+    secrets = config.getini("e2e_secrets")
+    place = isolation.Place(os.environ, [*config.getini("e2e_pass_env"), *secrets])
+    masks = [
+        (pattern, f"<{name.strip()}>") for name, _, pattern in (m.partition("=") for m in config.getini("e2e_masks"))
+    ]
+    session = E2eSession(
+        record,
+        place,
+        secrets=[os.environ[name] for name in secrets if name in os.environ],
+        masks=masks,
+        timeout=float(_setting(config, "timeout")),
+    )
+    policy = _setting(config, "leaks")
+    watched = [] if policy == "ignore" else _watched(config)
+    before = isolation.listing(watched)
+    try:
+        yield session
+    finally:
+        problems = session.finish()
+        leaks = [] if policy == "ignore" else [*place.leaks(), *isolation.strays(before, isolation.listing(watched))]
+        place.end()
+        session.leave(leaks)
+        keep = _setting(config, "keep")
+        if keep == "always" or (keep == "failed" and record.facts["outcome"] not in ("running", "passed")):
+            record.save(kept=str(place.root))
+        else:
+            place.remove()
+    if problems:
+        pytest.fail("\n".join(problems), pytrace=False)
+    if leaks and policy == "error":
+        pytest.fail("the test left behind:\n" + "\n".join(f"  {leak}" for leak in leaks), pytrace=False)
+
+
+def _watched(config: pytest.Config) -> list[str]:
+    given = [str(config.rootpath / os.path.expanduser(name)) for name in config.getini("e2e_watch")]
+    # Not the temporary folder: every program of the machine leaves things there, and a test would be blamed for them.
+    return given or sorted({str(config.rootpath), os.path.expanduser("~")})
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    record = item.stash.get(RECORD, None)
+    if record is not None:
+        _note(record, report)
+        if report.when == "teardown":
+            if record.facts["leaks"]:
+                report.user_properties.append(("e2e_leaks", [item.nodeid, *record.facts["leaks"]]))
+            del item.stash[RECORD]
+    return report
+
+
+def _note(record: Any, report: pytest.TestReport) -> None:
+    """Carry the outcome of one phase into test.json."""
+    facts = record.facts
+    outcome = facts["outcome"]
+    if report.when == "call":
+        expected = hasattr(report, "wasxfail")
+        outcome = (
+            {"passed": "xpassed", "skipped": "xfailed"}.get(report.outcome, "failed") if expected else report.outcome
+        )
+    elif report.failed:
+        outcome = "error" if outcome in ("running", "passed") else outcome
+    elif report.when == "setup" and report.skipped:
+        outcome = "skipped"
+    message = facts["message"]
+    if report.failed or report.skipped:
+        text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
+        message = f"{message}\n\n{text}" if message else text
+    duration = (facts["duration"] or 0.0) + report.duration
+    record.save(
+        outcome=outcome, duration=round(duration, 4), message=record.hide(message)[:100_000] if message else None
+    )
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Here in the process that talks to the user, also under pytest-xdist."""
+    if report.when == "teardown":
+        for name, value in report.user_properties:
+            if name == "e2e_leaks" and isinstance(value, list):
+                LEAKED.append([str(one) for one in value])
+
+
+#: Of this run, for the summary: node id, then what the test left behind.
+LEAKED: list[list[str]] = []
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    config = session.config
+    if hasattr(config, "workerinput"):
+        return
+    if RUN in config.stash:
+        _close_run(config, int(exitstatus))
+    if config.getoption("--tutorial-check", default=False) or config.getini("tutorial_check"):
+        lines, failed = _check(config)
+        config.stash[CHECKED] = lines
+        if failed and int(exitstatus) in (0, 5):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _close_run(config: pytest.Config, exitstatus: int) -> None:
+    import json
+    import time
+
+    from .artifacts import write_json
+
+    path = artifacts_folder(config) / "run.json"
+    run = _run(config)
+    try:
+        if json.loads(path.read_text(encoding="utf-8")).get("started") == run["started"]:
+            write_json(path, {**run, "ended": round(time.time(), 3), "exit_code": exitstatus})
+    except (OSError, ValueError, AttributeError):
+        pass  # no test of this run used the fixture
+
+
+def _check(config: pytest.Config) -> tuple[list[str], bool]:
+    from ..errors import MusterError
+    from . import check
+
+    tutorial = tutorial_file(config)
+    if tutorial is None:
+        return ["no tutorial found: name it with --tutorial FILE or the ini option `tutorial`"], True
+    named = config.getini("testpaths") or [word.partition("::")[0] for word in config.args]
+    tests = [config.rootpath / name for name in named]
+    try:
+        found = check.check(tutorial, tests, artifacts_folder(config))
+    except MusterError as error:
+        return [str(error)], True
+    return check.lines(found), bool(found.findings)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if LEAKED:
+        terminalreporter.section("left behind by e2e tests", sep="-", yellow=True)
+        for nodeid, *leaks in LEAKED:
+            terminalreporter.line(nodeid)
+            for leak in leaks:
+                terminalreporter.line(f"  {leak}")
+        LEAKED.clear()
+    if lines := config.stash.get(CHECKED, None):
+        terminalreporter.section("tutorial", sep="-")
+        for line in lines:
+            terminalreporter.line(line)
