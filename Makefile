@@ -9,7 +9,7 @@ NO_SKIP := $(shell [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo 
 # them is no finding; those in sh/agent stand alone.
 define CHECK_SHELL
 echo shellcheck; cd src/muster/sh; bad=0; \
-shellcheck -s sh ../../../scripts/* agent/*.sh || bad=1; shellcheck ../../../.ci/run || bad=1; \
+shellcheck -s sh ../../../scripts/* agent/*.sh ../flow/sh/*.sh || bad=1; shellcheck ../../../.ci/run || bad=1; \
 shellcheck -s sh -e SC2034 lib.sh || bad=1; \
 for file in *.sh; do \
   case $$file in lib.sh|git.sh) continue ;; git-*) with="lib.sh git.sh" ;; *) with=lib.sh ;; esac; \
@@ -35,13 +35,14 @@ test: check ## check, then every test that is not slow
 test-all: check ## everything, with many more examples
 	$(NO_SKIP) MUSTER_EXAMPLES=2000 $(PY) -m pytest -q -n 2
 
-check: setup ## lint, types, shell, layers, pages
+check: setup ## lint, types, shell, layers, pages, tutorial
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy --strict src
 	@$(CHECK_SHELL)
 	.venv/bin/lint-imports
 	$(PY) -m muster.cli.pages --check docs/commands
+	.venv/bin/muster tutorial check --tutorial docs/tutorial.sh tests/e2e
 
 bench: setup ## measure against the floor
 	$(PY) -m bench

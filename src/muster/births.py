@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from . import hosts, message, store, tmux, workdirs
-from .errors import MusterError, NotFound, UsageError
+from .errors import MusterError, NotFound, Refused, UsageError
 from .host import Found, Host, script
 from .model import ENDED, Address, Agent, Spec, Status
 from .plugins import AgentType, Launch, Prepared
@@ -78,7 +78,7 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
         raise
     fleet.step("create", "start", agent.name)
     one = _found(host, agent)._replace(left_out=plan.nested)
-    if spec.message and kind.prompt == "typed":
+    if spec.message and (kind.prompt == "typed" or (kind.prompt == "environment" and session)):
         _first_message(fleet, one, kind, spec.message)
     fleet.step("create", "message", agent.name)
     return one
@@ -123,7 +123,11 @@ def clone(fleet: Fleet, one: Found, address: Address, text: str, labels: dict[st
         memory=int(agent.memory or 0),
         permissions=agent.permissions,
     )
-    return create(fleet, spec, session)
+    try:
+        return create(fleet, spec, session)
+    except Refused as error:
+        error.hint = error.hint.replace("--reuse to go on with it, ", "")  # clone has no such option
+        raise
 
 
 def _take_back(host: Host, agent: Agent) -> None:
@@ -172,7 +176,7 @@ def _prepare(
     argv, prompt = ready.argv, {}
     if spec.message and kind.prompt == "argument":
         argv = (*argv, spec.message)
-    elif spec.message and kind.prompt == "environment":
+    elif spec.message and kind.prompt == "environment" and not session:
         prompt = {"prompt": spec.message.encode()}
     files = {
         **tmux.bin_files(),

@@ -123,6 +123,9 @@ _ESCAPES = re.compile(
     re.VERBOSE,
 )
 _RETURN = re.compile(r"\r+\n?")
+#: What a survey takes of a terminal's last bytes: then its beginning may be the rest of a sequence.
+SURVEYED = 600
+_TORN = re.compile(rb"^\x1b?\[?[0-?]*[ -/]*[@-~]")
 
 
 def strip(text: str) -> str:
@@ -135,6 +138,8 @@ def last_line(tail: bytes, limit: int = 1000) -> str:
 
     A sequence that moves the cursor to another row ends a line; what a carriage return overwrote is not shown.
     """
+    if len(tail) >= SURVEYED:
+        tail = _TORN.sub(b"", tail, 1)
     tail = _undone(tail[-(1 << 20) :])
     if tail.startswith(_STARTED):
         tail = tail.partition(b"\n")[2]

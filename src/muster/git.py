@@ -316,10 +316,14 @@ def park(host: Host, tree: Tree, trash: str, id: str) -> None:
     _ask(host, "trash", "park", *_parts(tree), trash, id, what=f"cannot put {tree.workdir} away")
 
 
-def unpark(host: Host, tree: Tree, trash: str, id: str) -> Tree:
-    """The reverse of `park`. Raises `Refused` when the folder or the branch has been made anew meanwhile."""
-    gitdir = _ask(host, "trash", "unpark", *_parts(tree), trash, id, what=f"cannot bring {tree.workdir} back")
-    return tree._replace(gitdir=_text(gitdir))
+def unpark(host: Host, tree: Tree, trash: str, id: str, branch: str = "") -> Tree:
+    """The reverse of `park`, with its branch called `branch` from now on.
+
+    Raises `Refused` when the folder or a branch of that name has been made anew meanwhile.
+    """
+    new = branch or tree.branch
+    gitdir = _ask(host, "trash", "unpark", *_parts(tree), trash, id, new, what=f"cannot bring {tree.workdir} back")
+    return tree._replace(gitdir=_text(gitdir), branch=new)
 
 
 def drop(host: Host, common: str, id: str) -> None:

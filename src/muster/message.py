@@ -59,6 +59,8 @@ def answer(host: Host, look: Callable[[], Status], kind: AgentType, text: str) -
     """Answer an open dialog: `yes` or `no` to a permission, any text to a question."""
     status = look()
     name = status.agent.name
+    if status.state in ENDED:
+        raise MusterError(f"{name} is {status.state}, it asks nothing", f"muster start {name}")
     if status.state != "waiting":
         raise MusterError(f"{name} is {status.state}, it asks nothing", f"muster message {name} -m '…' sends it text")
     if status.reason == "permission":

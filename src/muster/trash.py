@@ -117,9 +117,11 @@ def restore(fleet: Fleet, name: str, new: str) -> Found:
         raise Refused(f"there is an agent {agent.name} now", f"muster restore {name} --as ANOTHER-NAME")
     home = _home(host, agent)
     folder = f"{home}/trash/{agent.id}"
+    # A branch that is called as the agent was is called as it is now: the old name may be another agent's.
+    branch = f"muster/{agent.name}" if agent.branch == f"muster/{gone.agent.name}" else agent.branch
     if agent.mode == "worktree" and agent.gitdir:
-        at = git.unpark(host, tree(agent), folder, agent.id)
-        agent = agent._replace(gitdir=at.gitdir)
+        at = git.unpark(host, tree(agent), folder, agent.id, branch)
+        agent = agent._replace(gitdir=at.gitdir, branch=at.branch)
     done = script(
         host, "trash", "back", agent.id, agent.name, agent.workdir if agent.mode in ("mirror", "copy") else ""
     )
@@ -129,6 +131,8 @@ def restore(fleet: Fleet, name: str, new: str) -> Found:
         )
     if done.returncode:
         raise CommandFailed(f"cannot bring {name} back", done.returncode, done.stderr)
+    if agent.mode == "mirror" and agent.branch != branch:
+        agent = agent._replace(branch=git.rename(host, tree(agent), branch).branch)
     store.write(host, agent._replace(phase="", trash={}, creator={}))
     script(host, "trash", "swept", agent.id)
     return fleet.get(str(Address(agent.name, address.host, address.provider)))

@@ -82,8 +82,8 @@ hold() { # GITDIR BRANCH REF: REF reaches all that the work tree's HEAD, index, 
   again git update-ref "$ref" "$kept"
 }
 
-do_unpark() { # COMMON GITDIR WORKDIR BRANCH TRASH ID: prints the git dir, which may have a new name
-  common=$1 gitdir=$2 workdir=$3 branch=$4 trash=$5 id=$6
+do_unpark() { # COMMON GITDIR WORKDIR BRANCH TRASH ID NEW: its branch is called NEW; prints the git dir, which may have a new name
+  common=$1 gitdir=$2 workdir=$3 branch=$4 trash=$5 id=$6 new=$7
   near=$(dirname -- "$workdir")
   sealed
   if [ ! -e "$trash/unparking" ]; then
@@ -96,6 +96,7 @@ do_unpark() { # COMMON GITDIR WORKDIR BRANCH TRASH ID: prints the git dir, which
     do_park "$@" # to the end, if it was killed
     [ ! -e "$workdir" ] || refuse "$workdir is in the way" "move it elsewhere first"
   fi
+  was=$branch branch=$new
   export GIT_DIR="$common"
   tip=$(cat "$trash/tip" 2>/dev/null || :)
   now=$(git rev-parse -q --verify "refs/heads/$branch" 2>/dev/null || :)
@@ -111,6 +112,7 @@ do_unpark() { # COMMON GITDIR WORKDIR BRANCH TRASH ID: prints the git dir, which
 
 rejoin() { # the work tree and its repository
   if [ -n "$tip" ] && [ -z "$now" ]; then again git update-ref "refs/heads/$branch" "$tip" ""; fi
+  mkdir -p "$(dirname -- "$common/logs/refs/heads/$branch")"
   if [ -f "$trash/reflog" ]; then cp -p "$trash/reflog" "$common/logs/refs/heads/$branch"; fi
   old=${gitdir##*/} number=0
   if [ -e "$trash/admin" ] && [ ! -s "$trash/name" ]; then # the name may be another work tree's by now
@@ -124,6 +126,10 @@ rejoin() { # the work tree and its repository
   name=$(cat "$trash/name")
   gitdir=$common/worktrees/$name
   move "$trash/admin" "$gitdir" "$trash/admin-out" "$common"
+  if [ "$was" != "$branch" ] && [ "$(cat "$gitdir/HEAD")" = "ref: refs/heads/$was" ]; then
+    printf 'ref: refs/heads/%s\n' "$branch" >"$gitdir/HEAD.lock"
+    mv "$gitdir/HEAD.lock" "$gitdir/HEAD"
+  fi
   if [ "$name" != "$old" ]; then
     printf 'gitdir: %s\n' "$gitdir" >"$workdir/.git"
     if [ -d "$gitdir/modules" ]; then
