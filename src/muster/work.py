@@ -215,6 +215,14 @@ def _home(fleet: Fleet, agent: Agent, to: str) -> git.Repo:
     repo = git.find(fleet.local, path) if os.path.isdir(path) else None
     if repo is None:
         raise NotFound(f"there is no repository at {path}", f"muster pull {agent.name} --to REPOSITORY")
+    if not to and not agent.repo and agent.base:
+        # It came from an address: what stands here by chance need not be the same project.
+        asked = ["git", f"--git-dir={repo.common}", "cat-file", "-e", f"{agent.base}^{{commit}}"]
+        if fleet.local.run(asked).returncode:
+            raise Refused(
+                f"{path} has not the commit that {agent.name} began with",
+                f"go to a clone of {agent.origin or 'its repository'}, or: muster pull {agent.name} --to REPOSITORY",
+            )
     return repo
 
 

@@ -243,7 +243,7 @@ def _from_url(host: Host, spec: Spec) -> Plan:
 def _clone(host: Host, plan: Plan, workdir: str, shadow: str, agent: Agent) -> git.Tree:
     done = script(host, "clone", plan.url, workdir, agent.branch, plan.state)
     if done.returncode:
-        raise CommandFailed(f"cannot clone {plan.url}", done.returncode, done.stderr, "try: git ls-remote URL")
+        raise CommandFailed(f"cannot clone {plan.url}", done.returncode, done.stderr, f"try: git ls-remote {plan.url}")
     repo = git.find(host, workdir)
     assert repo
     return git.seed_in_place(host, repo, shadow)

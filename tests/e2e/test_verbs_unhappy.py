@@ -90,7 +90,8 @@ UNHAPPY: dict[str, list[Row]] = {
     ],
     "transcript": [
         Row(1, "transcript busy", "keeps no transcript", "muster capture busy --scrollback"),
-        Row(2, "transcript talk --last few", "invalid int value: 'few'", "muster transcript --help"),
+        Row(2, "transcript talk --last few", "'few' is not a number", "such as 5"),
+        Row(2, "transcript talk --last -1", "'-1' is not a number", "such as 5"),
     ],
     "events": [Row(3, "events nobody", "there is no agent nobody", "busy")],
     "explain": [

@@ -47,7 +47,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text("utf-8")
     except OSError as error:
-        raise NotFound(f"no playbook {path}: {error.strerror}") from None
+        raise NotFound(f"no playbook {path}: {error.strerror}", HINT) from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is no text in UTF-8", HINT) from None
     return document(text, str(path))

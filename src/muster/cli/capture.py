@@ -46,6 +46,8 @@ def _cast(args: argparse.Namespace, fleet: Fleet) -> int:
 
     count = 0
     temporary = f"{args.cast}.{os.getpid()}"
+    if args.cast != "-" and not os.path.isdir(os.path.dirname(args.cast) or "."):
+        raise MusterError(f"there is no folder {os.path.dirname(args.cast)}", f"mkdir -p {os.path.dirname(args.cast)}")
     target = sys.stdout if args.cast == "-" else open(temporary, "w", encoding="utf-8")  # noqa: SIM115  # closed below
     try:
         for line in fleet.cast(args.name, idle=args.idle or None):

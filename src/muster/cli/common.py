@@ -108,6 +108,15 @@ def agent_json(status: Status, git: tuple[int, int] | None = None) -> dict[str, 
     }
 
 
+def count(word: str) -> int:
+    """A whole number that is not negative."""
+    from ..errors import UsageError
+
+    if not word.isascii() or not word.isdigit():
+        raise UsageError(f"{word!r} is not a number", "such as 5")
+    return int(word)
+
+
 def read_text(path: str) -> str:
     """A file's text, or stdin's for `-`."""
     import sys

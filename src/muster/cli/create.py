@@ -159,11 +159,16 @@ def _spec(args: argparse.Namespace, fleet: Fleet) -> Spec:
         if message:
             raise UsageError("--message and --message-file were both given", "use one of them")
         message = common.read_text(args.message_file)
+        if not message.strip():
+            raise UsageError(f"the message in {args.message_file} is empty", "leave it out to start without a task")
     env: dict[str, str] = {}
     for path in args.env_file:
-        for line in common.read_text(path).splitlines():
+        for number, line in enumerate(common.read_text(path).splitlines(), 1):
             if line.strip() and not line.lstrip().startswith("#"):
-                env.update(_variable(line.strip().removeprefix("export "), fleet))
+                try:
+                    env.update(_variable(line.strip().removeprefix("export "), fleet))
+                except UsageError as error:
+                    raise UsageError(f"{path}, line {number}: {error.message}", "write KEY=VALUE lines") from error
     for pair in args.env:
         env.update(_variable(pair, fleet))
     return Spec(

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from ..fleet import Fleet
-from . import render
+from . import common, render
 
 EXAMPLES = """
 muster events fix-login
@@ -18,7 +18,7 @@ Prints what happened to an agent: its process, its turns, its questions, each wi
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent")
-    parser.add_argument("--last", type=int, metavar="N", help="only the last N events")
+    parser.add_argument("--last", type=common.count, metavar="N", help="only the last N events")
     parser.add_argument("--follow", action="store_true", help="go on as they come (with --json: JSON Lines)")
 
 

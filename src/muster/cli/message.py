@@ -28,7 +28,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    if (args.message is None) == (args.message_file is None):
+    if args.message is not None and args.message_file is not None:
+        raise UsageError("--message and --message-file were both given", "use one of them")
+    if args.message is None and args.message_file is None:
         raise UsageError("one of --message and --message-file is needed", "muster message NAME -m 'text'")
     text = args.message if args.message is not None else common.read_text(args.message_file)
     if not text:

@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         said = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
         near = nearest(said[1], re.split(r"[', ]+", said[2].strip("'"))) if said else ""
-        raise UsageError(message, f"{near} {self.prog} --help".strip())
+        raise UsageError(message, "; ".join(part for part in (near, f"{self.prog} --help") if part))
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         # argparse would swallow the message of a value that cannot be read, and the hint with it.

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from ..fleet import Fleet
-from . import render
+from . import common, render
 
 EXAMPLES = """
 muster transcript fix-login
@@ -20,7 +20,7 @@ that have ended or were destroyed.
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent")
-    parser.add_argument("--last", type=int, metavar="N", help="only the last N entries")
+    parser.add_argument("--last", type=common.count, metavar="N", help="only the last N entries")
     parser.add_argument("--follow", action="store_true", help="go on as it grows (with --json: JSON Lines)")
 
 

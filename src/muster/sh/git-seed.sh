@@ -42,7 +42,7 @@ do_worktree() { # TOP COMMON WORKDIR SHADOW BRANCH BASE STATE FORMAT EXCLUDE
   vacant "$workdir"
   if ! again git update-ref -m "muster: created" "refs/heads/$branch" "$base" "" 2>"$tmp/why"; then
     if git rev-parse -q --verify "refs/heads/$branch" >/dev/null; then
-      refuse "the branch $branch exists already" "choose another name, or remove it: git branch -d -- $branch"
+      refuse "the branch $branch exists already" "choose another name: --branch BASE:NEW"
     fi
     refuse "cannot make the branch $branch: $(sed 's/^[a-z]*: //' "$tmp/why")" "choose another name"
   fi
