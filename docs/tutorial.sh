@@ -636,7 +636,7 @@ muster tutorial list ../shop/tutorial.sh --section orders
 # Which headings are still to be filled?
 muster tutorial list ../shop/tutorial.sh --kind heading
 
-# A test says which block it is about by citing it. Which blocks has no test yet? Exit code 1 means that something was found.
+# A test says which block it is about by citing it. Which blocks have no test yet? Exit code 1 means that something was found.
 cat > ../shop/tests/test_hello.py <<'END'
 from muster.tutorial import E2eSession, expect
 
@@ -659,14 +659,14 @@ def test_three_things_are_counted(e2e):
     """
     assert e2e.run("seq 3").stdout == "1\n2\n3\n"
 END
-cd ../shop && muster tutorial check
+(cd ../shop && muster tutorial check)
 
 # The transcripts of the tests tell which commands of a block no test ran. These are warnings; with --strict they fail the check.
 mkdir -p ../shop/.muster/e2e
 muster tutorial check --tutorial ../shop/tutorial.sh --artifacts ../shop/.muster/e2e --strict ../shop/tests
 
 # Run the tests. Transcripts and recordings of terminals go to .muster/e2e, or to a folder of your choice.
-cd ../shop && pytest -q --e2e-artifacts ../shop-run
+(cd ../shop && pytest -q --e2e-artifacts ../shop-run)
 
 # Make the page that shows them: each block beside its tests, transcripts in colour, recordings to play. It opens without a network.
 muster report ../shop-run

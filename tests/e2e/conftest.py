@@ -42,7 +42,14 @@ def e2e(e2e: E2eSession) -> Iterator[E2eSession]:
 def outside(e2e: E2eSession, *argv: str, cwd: Path | None = None) -> str:
     """A command in the test's environment that is no part of its transcript: arranging, cleaning."""
     done = subprocess.run(
-        argv, env=e2e.env, cwd=cwd or e2e.work, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        argv,
+        env=e2e.env,
+        cwd=cwd or e2e.work,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     return done.stdout
 

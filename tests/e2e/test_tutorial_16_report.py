@@ -11,7 +11,7 @@ from ..test_tutorial import TUTORIAL
 
 RUN = """
     # Run the tests. Transcripts and recordings of terminals go to .muster/e2e, or to a folder of your choice.
-    cd ../shop && pytest -q --e2e-artifacts ../shop-run
+    (cd ../shop && pytest -q --e2e-artifacts ../shop-run)
 """
 
 
@@ -36,7 +36,7 @@ def run_before(e2e: E2eSession) -> None:
 def test_a_run_leaves_the_transcript_of_each_test(e2e: E2eSession) -> None:
     e2e.write_tutorial_block(RUN)
     shop(e2e)
-    result = e2e.run("cd ../shop && pytest -q --e2e-artifacts ../shop-run")
+    result = e2e.run("(cd ../shop && pytest -q --e2e-artifacts ../shop-run)")
     expect(result).to_succeed()
     expect(result.stdout).to_contain("2 passed")
     tests = e2e.work / "../shop-run/tests"
@@ -51,7 +51,7 @@ def test_a_test_that_fails_shows_the_command_and_the_transcript(e2e: E2eSession)
     shop(e2e)
     path = e2e.work / "../shop/tests/test_hello.py"
     path.write_text(path.read_text().replace('to_contain("hello")', 'to_contain("goodbye")'))
-    result = e2e.run("cd ../shop && pytest -q --e2e-artifacts ../shop-run")
+    result = e2e.run("(cd ../shop && pytest -q --e2e-artifacts ../shop-run)")
     expect(result).to_exit_with(1)
     expect(result.stdout).to_contain("expected stdout to contain 'goodbye'")
     expect(result.stdout).to_contain("$ echo hello")

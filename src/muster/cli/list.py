@@ -146,7 +146,7 @@ def _watch(args: argparse.Namespace, fleet: Fleet) -> int:
         listing = _look(args, fleet)
         now = {f"{s.host}/{s.agent.id}": (str(s.address), s.state, s.reason) for s in listing.statuses}
         if args.json:
-            for key in now.keys() | last.keys():
+            for key in [*now, *(key for key in last if key not in now)]:
                 if now.get(key) != last.get(key):
                     state = now.get(key)
                     name = (state or last[key])[0]  # type: ignore[index]  # the triples made above

@@ -272,7 +272,7 @@ class E2eSession:
             cwd=str(self.work / (cwd or "")),
             env_file=env_file,
             recordings=self._record.folder / "recordings",
-            name=name or re.split(r"[\s/]", os.path.basename(command.split()[0]) if command.split() else "terminal")[0],
+            name=name or _program(command),
             tell=self._transcript.add,
             transcript=self.transcript,
             **({"patience": timeout} if timeout is not None else {}),
@@ -378,6 +378,12 @@ class E2eSession:
             self.note(f"left behind: {leak}")
         self._record.save(leaks=leaks)
         self._transcript.close()
+
+
+def _program(command: str) -> str:
+    """What a terminal is called when nobody says: the program, without its folder and without variables before it."""
+    words = [word for word in command.split() if not re.match(r"\w+=", word)]
+    return os.path.basename(words[0]) if words else "terminal"
 
 
 def _end_recorder(pid: int, control: str) -> None:
