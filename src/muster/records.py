@@ -110,9 +110,12 @@ def playbook(fleet: Fleet, one: Found) -> list[dict[str, Any]]:
 
     steps: list[dict[str, Any]] = []
     timed: list[tuple[float, dict[str, Any]]] = []
+    committed: list[float] = []
     if fleet.type(one.agent.type).transcript:
         asked = {event.get("text") for event in events(fleet, str(one.status.address)) if event.get("kind") == "ask"}
         for entry in transcript(fleet, str(one.status.address)):
+            if entry.get("role") == "tool" and "commit" in str(entry.get("text")):
+                committed.append(float(entry.get("t", 0)))
             if entry.get("role") == "assistant" and entry.get("text") in asked:
                 timed.append((float(entry.get("t", 0)), {"ask": entry["text"]}))
             elif entry.get("role") == "assistant" and entry.get("text"):
@@ -126,7 +129,7 @@ def playbook(fleet: Fleet, one: Found) -> list[dict[str, Any]]:
         text, _ = screen(fleet, str(one.status.address), ansi=False, scrollback=True)
         if text.strip():
             timed.append((0.0, {"say": text.strip()}))
-    timed += work.steps(fleet, one)
+    timed += _exactly(work.steps(fleet, one), committed)
     steps = [step for _, step in sorted(timed, key=lambda item: item[0])]
     result = store.read(one.host, one.agent.id, "result.json").get("result.json")
     if result is not None:
@@ -134,6 +137,22 @@ def playbook(fleet: Fleet, one: Found) -> list[dict[str, Any]]:
     if one.status.exit_code is not None:
         steps.append({"exit": one.status.exit_code})
     return steps
+
+
+def _exactly(steps: list[tuple[float, dict[str, Any]]], tools: list[float]) -> list[tuple[float, dict[str, Any]]]:
+    """Commits know only the second they were made in; the call that made one, when there is such a call, knows better."""
+    left, at, found = sorted(tools), {}, []
+    for number, (t, step) in enumerate(steps):
+        if "commit" in step:
+            while left and left[0] < t:
+                left.pop(0)
+            exact = left.pop(0) if left and left[0] < t + 60 else t
+            at[number] = exact
+            if number and "patch" in steps[number - 1][1]:
+                at[number - 1] = exact  # the change and its commit are one
+    for number, (t, step) in enumerate(steps):
+        found.append((at.get(number, t), step))
+    return found
 
 
 def _transcript_file(fleet: Fleet, agent: Agent) -> str:
