@@ -147,7 +147,8 @@ def snapshot(one: Found, action: str, name: str) -> tuple[str, str]:
     """Create, restore or delete one; returns its name and what to tell."""
     _comparable(one.agent)
     at = tree(one.agent)
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    now = time.time()
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now)) + f"-{int(now * 1000) % 1000:03d}"
     if name and (not all(char.isalnum() or char in "-_." for char in name) or name.startswith((".", "-"))):
         raise UsageError(f"{name!r} is not a name for a snapshot", "use letters, digits, - and _")
     if action == "create":

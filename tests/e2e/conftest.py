@@ -5,10 +5,12 @@ The stand-in speaks as a real client does (it has events for its turns), so that
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +54,11 @@ def outside(e2e: E2eSession, *argv: str, cwd: Path | None = None) -> str:
         timeout=120,
     )
     return done.stdout
+
+
+def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
+    """The agents that there are, by name."""
+    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
 
 
 def repository(e2e: E2eSession, path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,9 @@ from muster.cli.main import GROUPS
 from muster.tutorial import E2eSession, expect
 
 from ..conftest import eventually
-from .conftest import outside
+from .conftest import agents, outside
 
 HELLO = ("sh", "-c", 'echo "hello from $MUSTER_AGENT"; sleep 600')
-
-
-def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
 
 
 def make_hello(e2e: E2eSession) -> dict[str, Any]:

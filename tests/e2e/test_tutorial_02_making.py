@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -13,15 +12,11 @@ import pytest
 from muster.tutorial import E2eSession, expect
 
 from ..conftest import eventually
-from .conftest import CLIENT, outside
+from .conftest import CLIENT, agents, outside
 
 #: A client that keeps what it was started with, an argument a line, and then does as the stand-in does.
 CURIOUS = CLIENT.replace("\n", '\nprintf "%s\\n" "$@" > "$HOME/told-$MUSTER_AGENT.new"\n'
                                'mv "$HOME/told-$MUSTER_AGENT.new" "$HOME/told-$MUSTER_AGENT"\n', 1)  # fmt: skip
-
-
-def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
 
 
 def ended(e2e: E2eSession, name: str) -> dict[str, Any]:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from muster.tutorial import E2eSession, expect
 
-from .conftest import outside
-
-
-def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
+from .conftest import agents, outside
 
 
 def ended(e2e: E2eSession, name: str) -> dict[str, Any]:

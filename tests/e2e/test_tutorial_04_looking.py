@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from muster.tutorial import E2eSession, expect
 
 from ..conftest import eventually
-from .conftest import outside
+from .conftest import agents, outside
 
 GREET = """[[step]]
 say = "I will add a greeting."
@@ -24,10 +23,6 @@ ask = "Shall I also say goodbye?"
 [[step]]
 say = "You said: {message}"
 """
-
-
-def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
 
 
 def make_greet(e2e: E2eSession) -> None:

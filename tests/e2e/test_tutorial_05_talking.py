@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import pytest
 
 from muster.tutorial import E2eSession, expect
 
 from ..conftest import eventually
-from .conftest import outside
+from .conftest import agents, outside
 
 GREET = """[[step]]
 say = "I will add a greeting."
@@ -21,10 +20,6 @@ ask = "Shall I also say goodbye?"
 say = "You said: {message}"
 """
 ASK = '[[step]]\npermission = "rm -rf build"\ntool = "Bash"\n[[step]]\nsay = "Cleaned."\n'
-
-
-def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
 
 
 def make_replay(e2e: E2eSession, name: str, playbook: str = GREET, *options: str) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from muster.tutorial import E2eSession, expect
 
 from ..conftest import eventually
-from .conftest import outside
+from .conftest import agents, outside
 
 ECHOING = 'echo "I am $MUSTER_AGENT"; while read -r line; do echo "heard <$line>"; done'
 XTERM = '#!/bin/sh\n# Stands in for xterm: the terminal that it is called in is the window.\n[ "$1" = -e ] || exit 64\nshift\nexec "$@"\n'
@@ -28,10 +26,6 @@ def fix_login(e2e: E2eSession) -> None:
 
 def screen(e2e: E2eSession) -> str:
     return outside(e2e, "muster", "capture", "fix-login")
-
-
-def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
 
 
 def tmux(e2e: E2eSession, *argv: str) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from muster.tutorial import E2eSession, expect
 
-from .conftest import outside
+from .conftest import agents, outside
 
 PLAYBOOK = """
 [[step]]
@@ -37,10 +36,6 @@ def greet(e2e: E2eSession) -> None:
 
 def inside(e2e: E2eSession, script: str, name: str = "greet") -> str:
     return outside(e2e, "muster", "exec", name, "--", "sh", "-c", script)
-
-
-def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
 
 
 def snapshots(e2e: E2eSession) -> list[str]:
@@ -96,7 +91,7 @@ def test_a_snapshot_without_a_name_is_called_by_the_time(e2e: E2eSession) -> Non
     """)
     result = e2e.run("muster snapshot create greet", comment="Without a name it is the time.")
     expect(result).to_succeed()
-    expect(result.stdout).to_match(r"\A20\d{6}-\d{6}\n\Z")
+    expect(result.stdout).to_match(r"\A20\d{6}-\d{6}-\d{3}\n\Z")
     assert snapshots(e2e) == [result.stdout.strip()]
 
 
@@ -149,7 +144,7 @@ def test_what_was_there_before_going_back_can_be_had_again(e2e: E2eSession) -> N
     keep(e2e)
     inside(e2e, "echo precious > draft.txt")
     result = e2e.run("muster snapshot restore greet before-cleaning", comment="Go back.")
-    expect(result.stderr).to_match(r"what was there is snapshot before-20\d{6}-\d{6}$")
+    expect(result.stderr).to_match(r"what was there is snapshot before-20\d{6}-\d{6}-\d{3}$")
     (kept,) = set(snapshots(e2e)) - {"before-cleaning"}
     expect(e2e.run(f"muster snapshot restore greet {kept}", comment="And forward again.")).to_succeed()
     assert inside(e2e, "cat draft.txt") == "precious\n"
@@ -299,3 +294,18 @@ def test_a_client_that_takes_its_message_as_an_argument_gets_the_message_for_a_c
     expect(e2e.run(f"muster wait {made} --until ready --timeout 60s")).to_succeed()
     command = outside(e2e, "muster", "exec", made, "--", "sh", "-c", "cat ../../agents/$(basename $PWD)/argv")
     assert "Now say it in French" in command
+
+
+def test_what_two_restores_in_one_second_put_aside_is_kept_by_both(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Go back. What is there now is kept as a snapshot first.
+    muster snapshot restore greet before-cleaning
+    """)
+    outside(e2e, "muster", "snapshot", "create", "greet", "before-cleaning")
+    before = snapshots(e2e)
+    command = "; ".join(
+        f"muster exec greet -- touch new{n}.txt; muster snapshot restore greet before-cleaning" for n in range(4)
+    )
+    e2e.run(command)
+    kept = [name for name in snapshots(e2e) if name not in before]
+    assert len(kept) == 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from muster.tutorial import E2eSession, expect
 
 from ..conftest import eventually
-from .conftest import outside
+from .conftest import agents, outside
 
 PLAYBOOK = """
 [[step]]
@@ -37,10 +36,6 @@ def replay(e2e: E2eSession, name: str, *options: str) -> dict[str, Any]:
 def command(e2e: E2eSession, name: str, script: str, *options: str) -> dict[str, Any]:
     outside(e2e, "muster", "create", name, "command", "--no-connect", *options, "--", "sh", "-c", script)
     return agents(e2e)[name]
-
-
-def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
 
 
 def states(e2e: E2eSession) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from muster.tutorial import E2eSession, expect
 
-from .conftest import outside
+from .conftest import agents, outside
 
 PLAYBOOK = """
 [[step]]
@@ -35,10 +35,6 @@ def replay(e2e: E2eSession, name: str, *options: str) -> dict[str, Any]:
 
 def command(e2e: E2eSession, name: str, script: str, *options: str) -> None:
     outside(e2e, "muster", "create", name, "command", "--no-connect", *options, "--", "sh", "-c", script)
-
-
-def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
 
 
 def in_trash(e2e: E2eSession) -> list[str]:

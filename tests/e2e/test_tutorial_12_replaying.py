@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from muster.tutorial import E2eSession, expect
 
-from .conftest import outside
+from .conftest import agents, outside
 
 PLAYBOOK = """
 [[step]]
@@ -36,10 +35,6 @@ def greet(e2e: E2eSession) -> None:
     outside(e2e, "muster", "answer", "greet", "no, that is all")
     outside(e2e, "muster", "wait", "greet", "--until", "ready", "--timeout", "60s")
     outside(e2e, "muster", "exec", "greet", "--", "sh", "-c", "echo draft > draft.txt")
-
-
-def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
 
 
 def said(steps: list[dict[str, Any]], kind: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,7 @@ import pytest
 
 from muster.tutorial import E2eSession, expect
 
-from .conftest import outside, repository
-
-
-def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
+from .conftest import agents, outside, repository
 
 
 def mine(e2e: E2eSession) -> Path:

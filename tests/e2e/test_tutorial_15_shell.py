@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from muster.cli.main import VERBS, dashed, first_words
 from muster.tutorial import E2eSession, Terminal, expect
 
-from .conftest import outside
+from .conftest import agents, outside
 
 ASK = '[[step]]\npermission = "rm -rf build"\ntool = "Bash"\n'
-
-
-def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
 
 
 def make(e2e: E2eSession, *names: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 from muster.tutorial import E2eSession, expect
 
 from ..test_json import fits
-from .conftest import outside
+from .conftest import agents, outside
 
 GREET = """
 [[step]]
@@ -32,10 +32,6 @@ ask = "Shall I also say goodbye?"
 say = "You said: {message}"
 """
 ASK = '[[step]]\npermission = "rm -rf build"\ntool = "Bash"\n[[step]]\nsay = "Cleaned."\n'
-
-
-def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
 
 
 def wait(e2e: E2eSession, name: str, state: str) -> None:

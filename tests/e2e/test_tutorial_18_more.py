@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from muster.tutorial import E2eSession, expect
 
-from .conftest import outside
-
-
-def agents(e2e: E2eSession) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(outside(e2e, "muster", "list", "--json"))["agents"]}
+from .conftest import agents, outside
 
 
 def expect_help(e2e: E2eSession, *verbs: str) -> None:

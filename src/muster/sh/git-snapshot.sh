@@ -5,7 +5,8 @@
 keep() { # ID COMMIT
   printf '%s\n^%s\n' "$2" refs/muster/base >"$tmp/revs"
   git pack-objects --revs -q "$shadow/objects/pack/pack" <"$tmp/revs" >/dev/null
-  git update-ref "refs/muster/snapshots/$1" "$2"
+  # Only where there is none: of two at one moment, the second must not take the place of the first.
+  git update-ref "refs/muster/snapshots/$1" "$2" "" 2>/dev/null || refuse "the snapshot $1 exists already" "try again"
 }
 
 snap() { # ID COMMENT: state of the entered work tree, with the branch it is on
