@@ -178,6 +178,7 @@ def test_the_flaky_test_passes_and_fails_with_the_same_code(till: Path) -> None:
         assert failed(run(till, flaky, seed=seed)) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fix", sorted(BROKEN))
 def test_a_fix_mends_just_its_own_tests(till: Path, fix: str) -> None:
     bad, _ = seeds(till)
