@@ -18,7 +18,7 @@ for file in *.sh; do \
 done; exit $$bad
 endef
 
-.PHONY: help demo test test-all check bench docs setup clean
+.PHONY: help demo test test-all check bench docs setup clients clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1 \t/p' $(MAKEFILE_LIST)
@@ -29,10 +29,15 @@ setup:
 demo: setup ## see muster at work
 	@PATH="$(HERE)/.venv/bin:$$PATH" sh examples/demo.sh
 
-test: check ## check, then every test that is not slow
+# Without a client its tests say so: they are skipped, or fail where a skip counts as a failure.
+clients: setup
+	@sh scripts/setup-clients || true
+
+test: check clients ## check, then every test that is not slow
 	$(NO_SKIP) $(PY) -m pytest -q -n 2 -m 'not slow'
 
-test-all: check ## everything, with many more examples
+test-all: check clients ## everything, with many more examples
+	@sh scripts/setup-clients more || true
 	$(NO_SKIP) MUSTER_EXAMPLES=2000 $(PY) -m pytest -q -n 2
 
 check: setup ## lint, types, shell, layers, pages, tutorial
@@ -51,4 +56,4 @@ docs: setup ## make the command pages anew
 	$(PY) -m muster.cli.pages docs/commands
 
 clean: ## remove what set-up and tests made
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv tests/clients/node_modules tests/clients/more/node_modules tests/clients/more/venv .muster .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
