@@ -194,13 +194,17 @@ def _prepare(
 def _command(kind: AgentType, agent: Agent, spec: Spec, session: dict[str, bytes]) -> Prepared:
     """What to run: the type's own word on it, or its argv filled in."""
     if kind.prepare:
-        return kind.prepare(Launch(agent, agent.folder, spec.args, spec.message, session))
+        ready = kind.prepare(Launch(agent, agent.folder, spec.args, spec.message, session, _uuid()))
+        return _permitted(ready, kind, spec)
     key = _uuid()
     resume = (*_fill(kind.resume or kind.argv, agent, key), *spec.args)
     argv = resume if session else (*_fill(kind.argv, agent, key), *spec.args)
-    if spec.permissions == "bypass":
-        argv, resume = (*argv, *kind.bypass), (*resume, *kind.bypass)
-    return Prepared(argv, resume, dict(session), key)
+    return _permitted(Prepared(argv, resume, dict(session), key), kind, spec)
+
+
+def _permitted(ready: Prepared, kind: AgentType, spec: Spec) -> Prepared:
+    more = kind.bypass if spec.permissions == "bypass" else ()
+    return ready._replace(argv=(*ready.argv, *more), resume=(*ready.resume, *more))
 
 
 def _installed(program: str, path: str) -> bool:

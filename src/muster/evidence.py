@@ -25,11 +25,12 @@ TURN = {
     "retry": "working",
     "turn-end": "ready",
     "interrupted": "ready",
+    "error": "ready",
     "ask": "waiting",
     "permission": "waiting",
     "limit": "waiting",
 }
-REASON = {"ask": "question", "permission": "permission", "limit": "limit"}
+REASON = {"error": "failed turn", "ask": "question", "permission": "permission", "limit": "limit"}
 
 
 def judge(

@@ -22,6 +22,7 @@ HARMLESS = "Message: "
 RECEIPT_SECONDS = 12.0
 ENTER_AGAIN_SECONDS = 2.0
 READY_SECONDS = 60.0
+SETTLE_SECONDS = 3.0
 POLL_SECONDS = 0.05
 
 
@@ -39,12 +40,19 @@ def deliver(host: Host, look: Callable[[], Status], kind: AgentType, text: str) 
         if kind.clear:
             tmux.keys(host, agent_id, *kind.clear)
         tmux.paste(host, agent_id, text)
+        if kind.translate:
+            _settle(host, agent_id, text)
         tmux.keys(host, agent_id, "Enter")
         if not kind.receipt:
             return "typed"
-        return _await_receipt(host, status, before, text)
+        return _await_receipt(host, status, kind, before, text)
     finally:
         store.unlock(host, agent_id, "lock", owner)
+
+
+def normal(text: str) -> str:
+    """The text as clients take it: their input boxes make four spaces of a tab and drop newlines at the end."""
+    return text.replace("\t", "    ").rstrip("\n")
 
 
 def encoded(text: str) -> bytes:
@@ -91,15 +99,18 @@ def _when_open(look: Callable[[], Status]) -> Status:
         time.sleep(POLL_SECONDS)
 
 
-def _await_receipt(host: Host, status: Status, before: dict[str, Any], text: str) -> str:
+def _await_receipt(host: Host, status: Status, kind: AgentType, before: dict[str, Any], text: str) -> str:
     name = status.agent.name
+    queued = _queued(host, status, kind, text)
     began = enter = time.monotonic()
     while True:
         now = _receipts(host, status.agent.id)
-        for kind, word in (("prompt", "delivered"), ("queued", "queued")):
-            event = now.get(kind, {})
-            if event != before.get(kind) and event.get("text") == text:
+        for receipt, word in (("prompt", "delivered"), ("queued", "queued")):
+            event = now.get(receipt, {})
+            if event != before.get(receipt) and normal(str(event.get("text"))) == normal(text):
                 return word
+        if _queued(host, status, kind, text) > queued:
+            return "queued"
         if time.monotonic() - began > RECEIPT_SECONDS:
             raise TimedOut(
                 f"the text was typed, but {name} gave no sign that it took it",
@@ -111,15 +122,43 @@ def _await_receipt(host: Host, status: Status, before: dict[str, Any], text: str
         time.sleep(POLL_SECONDS)
 
 
+def _settle(host: Host, agent_id: str, text: str) -> None:
+    """Until the client shows the text: one that is busy draws late, and an Enter that overtakes the paste is lost.
+
+    That it shows proves nothing; it only is the moment to press Enter. A client may show a long text in few words of its own.
+    """
+    wanted = "".join(text.split())[-12:]
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < deadline:
+        shown = "".join((tmux.screen(host, agent_id) or "").split())
+        if wanted in shown or "[Pastedtext" in shown:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _queued(host: Host, status: Status, kind: AgentType, text: str) -> int:
+    """How often the client has written down that it keeps this text for later; 0 for one that is not at work."""
+    if kind.translate is None or status.state != "working":
+        return 0
+    entries = kind.translate(store.conversation(host, status.agent.id, len(text.encode()) * 4 + 400_000))
+    return sum(entry["role"] == "queued" and normal(str(entry.get("text"))) == normal(text) for entry in entries)
+
+
 def _receipts(host: Host, agent_id: str) -> dict[str, Any]:
-    found = {}
-    for path, content in store.read(host, agent_id, "ev/prompt", "ev/queued").items():
+    found: dict[str, Any] = {}
+    whole = None
+    files = store.read(host, agent_id, "ev/prompt", "ev/queued", "heard.json")
+    for path, content in files.items():
         try:
             event = json.loads(content)
         except (ValueError, RecursionError):
             continue
         if isinstance(event, dict):
             found[path[3:]] = event
+        elif isinstance(event, str):
+            whole = event
+    if whole is not None and "prompt" in found:
+        found["prompt"]["text"] = whole  # in the event itself a long one is cut
     return found
 
 

@@ -30,6 +30,8 @@ class Launch(NamedTuple):
     message: str
     session: dict[str, bytes] = {}
     """Files of a conversation to go on with; empty for a new one."""
+    key: str = ""
+    """A fresh UUID, for clients that take the id of their session at launch."""
 
 
 class Prepared(NamedTuple):
@@ -57,6 +59,8 @@ class AgentType(NamedTuple):
     """The event that proves that it took a message; empty: text can only be typed."""
     transcript: str = ""
     """The transcript in the agent's folder, in muster's own schema; empty: it keeps none."""
+    translate: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None
+    """The lines of its client's own transcript in muster's schema; where that is, an event `session` tells (`where`)."""
     guard: str = ""
     """First characters that it would take for a command of its own, such as `/` and `!`."""
     clear: tuple[str, ...] = ()
@@ -113,7 +117,7 @@ def _from_toml(name: str, data: dict[str, Any]) -> AgentType:
     values: dict[str, Any] = {}
     defaults = AgentType._field_defaults
     for key, value in data.items():
-        if key not in defaults or key == "prepare":
+        if key not in defaults or key in ("prepare", "translate"):
             raise UsageError(f"[types.{name}] has no key {key!r}", f"known keys: {', '.join(sorted(defaults))}")
         values[key] = tuple(value) if isinstance(value, list) else value
         if not isinstance(values[key], type(defaults[key])):

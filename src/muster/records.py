@@ -6,7 +6,6 @@ All of it works on live agents and on destroyed ones, whose folder is in the tra
 from __future__ import annotations
 
 import io
-import json
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -78,6 +77,9 @@ def recording(fleet: Fleet, name: str, idle: float | None) -> Iterator[str]:
 
 def transcript(fleet: Fleet, name: str) -> list[dict[str, Any]]:
     left = find(fleet, name)
+    kind = fleet.type(left.agent.type)
+    if kind.translate:
+        return kind.translate(store.conversation(left.host, left.agent.id))
     return _lines(store.read(left.host, left.agent.id, _transcript_file(fleet, left.agent)))
 
 
@@ -111,7 +113,7 @@ def playbook(fleet: Fleet, one: Found) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
     timed: list[tuple[float, dict[str, Any]]] = []
     committed: list[float] = []
-    if fleet.type(one.agent.type).transcript:
+    if (kind := fleet.type(one.agent.type)).transcript or kind.translate:
         asked = {event.get("text") for event in events(fleet, str(one.status.address)) if event.get("kind") == "ask"}
         for entry in transcript(fleet, str(one.status.address)):
             if entry.get("role") == "tool" and "commit" in str(entry.get("text")):
@@ -166,16 +168,7 @@ def _transcript_file(fleet: Fleet, agent: Agent) -> str:
 
 def _lines(files: dict[str, bytes]) -> list[dict[str, Any]]:
     """The JSON objects of some files; lines that are none are passed over."""
-    found = []
-    for content in files.values():
-        for line in content.decode("utf-8", "replace").split("\n"):
-            try:
-                value = json.loads(line) if line else None
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(value, dict):
-                found.append(value)
-    return found
+    return [value for content in files.values() for value in store.objects(content)]
 
 
 def _newest(files: dict[str, bytes]) -> tuple[bytes | None, dict[str, Any]]:

@@ -286,6 +286,32 @@ def _born(pid: int) -> str:
         return ""
 
 
+def objects(content: bytes) -> list[dict[str, Any]]:
+    """The JSON objects, one a line; lines that are none are passed over."""
+    found = []
+    for line in content.decode("utf-8", "replace").split("\n"):
+        try:
+            value = json.loads(line) if line else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+#: No more than this of the end of a client's own transcript is read.
+CONVERSATION = 64 << 20
+
+
+def conversation(host: Host, agent_id: str, limit: int = CONVERSATION) -> list[dict[str, Any]]:
+    """The lines of the transcript that the agent's client keeps, wherever it said that this is."""
+    told = read(host, agent_id, "ev/session").get("ev/session", b"")
+    where = _object(told.decode("utf-8", "replace")).get("where")
+    if not isinstance(where, str) or not where.startswith("/") or not where.endswith(".jsonl"):
+        return []
+    return objects(host.run(["tail", "-c", str(limit), "--", where]).stdout)
+
+
 def _object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)

@@ -655,12 +655,13 @@ def test_ask_leaves_the_client_as_it_is_and_bypass_is_its_own_skip_mode(e2e: E2e
     plain = e2e.run('muster create plain claude --no-connect -m "Tidy the docs"', comment="ask is the default.")
     for result in (careful, trusted, plain):
         expect(result).to_succeed()
-    session = re.compile("[0-9a-f-]{36}")
-    assert session.sub("ID", told(e2e, "careful")) == "--session-id\nID\nTidy the docs\n"
-    assert session.sub("ID", told(e2e, "plain")) == "--session-id\nID\nTidy the docs\n"
-    assert session.sub("ID", told(e2e, "trusted")) == (
-        "--session-id\nID\n--dangerously-skip-permissions\nTidy the build\n"
-    )
+
+    def words(name: str) -> str:
+        return re.sub("[0-9a-f-]{36}", "ID", re.sub(r"/\S+/client/settings.json", "FILE", told(e2e, name)))
+
+    own = "--session-id\nID\n--settings\nFILE\n"
+    assert words("careful") == words("plain") == f"{own}Tidy the docs\n"
+    assert words("trusted") == f"{own}--dangerously-skip-permissions\nTidy the build\n"
 
 
 @pytest.mark.xfail(reason="the built-in type claude has no --permissions policy", strict=True)

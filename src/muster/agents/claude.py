@@ -1,17 +1,142 @@
-"""Claude Code. Its session id is fixed at launch, so that `start` goes on with the same conversation.
+"""Claude Code. Its own hooks say what it does, its session id is fixed at launch, and the user's configuration stays as it is.
 
-It is started as a plain program so far: its turns, receipts and usage are not read.
+The hooks come by `--settings`, a file in the agent's own folder, and are merged by the client with the user's own.
 """
 
 from __future__ import annotations
 
-from ..plugins import AgentType
+import json
+import os
+import shlex
+from typing import Any
+
+from ..host import SH
+from ..plugins import AgentType, Launch, Prepared
+
+#: What each of its hooks tells: the event, and which of its words go along (see sh/agent/hook.sh).
+HOOKS = {
+    "UserPromptSubmit": ("prompt", "text=prompt"),
+    "PreToolUse": ("tool", "name=tool_name", "detail=~command"),
+    "PostToolUse": ("answered", "name=tool_name"),
+    "PostToolUseFailure": ("answered", "name=tool_name"),
+    "PermissionRequest": ("permission", "tool=tool_name", "detail=~command", "text=~question"),
+    "PermissionDenied": ("answered", "name=tool_name"),
+    "Stop": ("turn-end", "text=last_assistant_message", "where=transcript_path"),
+    "StopFailure": ("error", "text=last_assistant_message", "error=error", "where=transcript_path"),
+}
+SESSION = ("session", "where=transcript_path", "source=source")
+SECONDS = 20
+
+
+def prepare(launch: Launch) -> Prepared:
+    program = shlex.quote(f"{launch.folder}/bin/hook")
+
+    def call(words: tuple[str, ...], matcher: str = "") -> dict[str, Any]:
+        command = {"type": "command", "command": f"{program} {shlex.join(words)}", "timeout": SECONDS}
+        return {"matcher": matcher, "hooks": [command]}
+
+    hooks = {name: [call(words)] for name, words in HOOKS.items()}
+    # With a first message it is not ready before that is done; a session that is taken up again has none.
+    hooks["SessionStart"] = [call(SESSION), call(("ready",), "resume" if launch.message else "")]
+    files = {"client/settings.json": json.dumps({"hooks": hooks}).encode(), "bin/tally": _tally()}
+    own = ("--settings", f"{launch.folder}/client/settings.json", *launch.args)
+    start = ("claude", "--session-id", launch.key, *own)
+    return Prepared(start, ("claude", "--resume", launch.key, *own), files, launch.key)
+
+
+def _tally() -> bytes:
+    with open(os.path.join(SH, "agent", "claude-tally.sh"), "rb") as file:
+        return file.read()
+
+
+def translate(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The client's own lines in muster's schema, in the order in which things happened; each message's usage counts once."""
+    entries: list[dict[str, Any]] = []
+    calls: dict[str, dict[str, Any]] = {}
+    counted: set[str] = set()
+    for line in sorted(lines, key=lambda line: str(line.get("timestamp", ""))):
+        t, message = _time(line.get("timestamp")), line.get("message")
+        if line.get("type") == "queue-operation" and line.get("operation") == "enqueue":
+            entries.append({"t": t, "role": "queued", "text": str(line.get("content", ""))})
+        if not isinstance(message, dict) or line.get("isMeta"):
+            continue
+        content = message.get("content")
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        for part in parts if isinstance(parts, list) else []:
+            if not isinstance(part, dict):
+                continue
+            if part.get("type") == "tool_result":
+                if call := calls.get(str(part.get("tool_use_id"))):
+                    call["output"] = _plain(part.get("content"))[:10_000]
+                continue
+            entry = _entry(t, line, part)
+            if entry is None:
+                continue
+            if entry["role"] == "tool":
+                calls[str(part.get("id"))] = entry["tool"]
+            if line.get("type") == "assistant":
+                entry["model"] = message.get("model")
+                if str(message.get("id")) not in counted:
+                    counted.add(str(message.get("id")))
+                    entry["usage"] = _usage(message.get("usage"))
+            entries.append(entry)
+    return entries
+
+
+def _entry(t: float, line: dict[str, Any], part: dict[str, Any]) -> dict[str, Any] | None:
+    if part.get("type") == "text" and part.get("text"):
+        role = "error" if line.get("isApiErrorMessage") else str(line.get("type"))
+        return {"t": t, "role": role, "text": str(part["text"])}
+    if part.get("type") == "tool_use":
+        given = part.get("input")
+        shown = given.get("command") if isinstance(given, dict) else None
+        text = f"{part.get('name')}: {shown or json.dumps(given, ensure_ascii=False)}"
+        return {
+            "t": t,
+            "role": "tool",
+            "text": text,
+            "tool": {"name": part.get("name"), "input": given, "output": None},
+        }
+    return None
+
+
+def _plain(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return str(content or "")
+
+
+def _usage(told: Any) -> dict[str, int]:
+    names = {
+        "input_tokens": "input_tokens",
+        "output_tokens": "output_tokens",
+        "cache_read_input_tokens": "cache_read_tokens",
+        "cache_creation_input_tokens": "cache_write_tokens",
+    }
+    known = told if isinstance(told, dict) else {}
+    return {ours: known[theirs] for theirs, ours in names.items() if isinstance(known.get(theirs), int)}
+
+
+def _time(stamp: Any) -> float:
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(str(stamp)).timestamp()
+    except ValueError:
+        return 0.0
+
 
 TYPE = AgentType(
     "claude",
-    argv=("claude", "--session-id", "{session}"),
-    resume=("claude", "--resume", "{session}"),
+    argv=("claude",),
     prompt="argument",
+    speaks=True,
+    receipt="prompt",
+    translate=translate,
     guard="/!",
+    clear=("C-u",),
     bypass=("--dangerously-skip-permissions",),
+    yes=("1",),
+    no=("Escape",),
+    prepare=prepare,
 )

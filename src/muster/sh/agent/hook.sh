@@ -1,0 +1,58 @@
+#!/bin/sh
+# hook KIND [FIELD=KEY]…: an event of the agent, from what a hook of its client says: one JSON object on stdin.
+# KEY is a key of that object whose value is a string, ~KEY the first of that name at any depth. Values travel as the JSON they
+# are, no shell looks into them; a long one is cut in the event, and what was heard (KIND prompt) is kept whole in heard.json.
+dir=${MUSTER_AGENT_DIR:-$(dirname "$(dirname "$0")")}
+kind=$1
+shift
+[ -d "$dir/ev" ] || exit 0
+fields=$(head -c 4000000 | LC_ALL=C awk -v want="$*" -v heard="$([ "$kind" != prompt ] || printf %s "$dir/heard.$$")" '
+function short(text) {
+	if (length(text) <= 4000) return text
+	text = substr(text, 1, 3990)
+	sub(/\\(u[0-9a-fA-F]?[0-9a-fA-F]?[0-9a-fA-F]?)?$/, "", text)
+	sub(/[\300-\377][\200-\277]*$/, "", text)
+	return text "…\""
+}
+BEGIN {
+	count = split(want, pairs, " ")
+	for (i = 1; i <= count; i++) {
+		at = index(pairs[i], "=")
+		name[substr(pairs[i], at + 1)] = substr(pairs[i], 1, at - 1)
+	}
+	left = count
+}
+{ text = text $0 }
+END {
+	size = length(text)
+	for (i = 1; i <= size && left > 0; i++) {
+		char = substr(text, i, 1)
+		if (char == "\"") {
+			start = i
+			for (i++; i <= size && (char = substr(text, i, 1)) != "\""; i++) if (char == "\\") i++
+			found = substr(text, start, i - start + 1)
+			if (!value) { key = substr(found, 2, length(found) - 2); continue }
+			value = 0
+			for (form = 1; form <= 2; form++) {
+				asked = form == 1 ? key : "~" key
+				if (!(asked in name) || (form == 1 && depth != 1)) continue
+				if (heard != "") printf "%s", found > heard
+				printf "%s\"%s\":%s", told++ ? "," : "", name[asked], short(found)
+				delete name[asked]
+				left--
+			}
+		} else if (char == ":") value = 1
+		else if (char == "{" || char == "[") { depth++; value = 0 }
+		else if (char == "}" || char == "]") depth--
+		else if (char == ",") value = 0
+	}
+}')
+if [ -f "$dir/heard.$$" ]; then mv -f "$dir/heard.$$" "$dir/heard.json"; fi
+# What the turn cost. The client writes its last words down a moment after it tells of them: it is counted again then.
+if [ -f "$dir/bin/tally" ]; then
+	where=$(printf %s "$fields" | sed -n 's/.*"where":"\([^"\\]*\)".*/\1/p')
+	[ -z "$where" ] || (sh "$dir/bin/tally" "$where" && sleep 1 && sh "$dir/bin/tally" "$where") </dev/null >/dev/null 2>&1 &
+fi
+# A question of the client comes by the same door as a permission.
+case $kind,$fields in permission,*'"tool":"AskUserQuestion"'*) kind=ask ;; esac
+exec sh "$dir/bin/event" "$kind" "$fields"

@@ -1,0 +1,118 @@
+"""Claude Code itself, in its real terminal, against a scripted model: states, receipts, transcript, usage, resuming."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from muster.agents.claude import translate
+
+from ..conftest import eventually
+from .conftest import Claude
+
+
+def made(claude: Claude, text: str, *options: str) -> None:
+    claude.ok("create", "one", "claude", "--no-connect", *options, "-m", text)
+
+
+def until(claude: Claude, state: str) -> dict[str, object]:
+    claude.ok("wait", "one", "--until", state, "--timeout", "60s")
+    return claude.agents()["one"]
+
+
+def test_the_first_message_is_answered_and_the_user_s_own_settings_stay(claude: Claude) -> None:
+    settings = claude.home / ".claude" / "settings.json"
+    before = settings.read_bytes()
+    made(claude, "hello there")
+    row = until(claude, "ready")
+    assert claude.heard() == ["hello there"]
+    assert row["last_line"] == "hello there" and row["reason"] is None
+    assert settings.read_bytes() == before
+
+
+def test_a_message_is_delivered_once_and_whole(claude: Claude) -> None:
+    made(claude, "hello")
+    until(claude, "ready")
+    texts = ['two lines\nwith "quotes", $HOME, `ticks` and \\n', "ünïcode 🎉", "/help is no command here", "x" * 20_000]
+    for text in texts:
+        result = claude.ok("message", "one", "-m", text)
+        assert "delivered: one" in result.stderr
+        until(claude, "ready")
+    assert claude.heard() == ["hello", *texts[:2], f"Message: {texts[2]}", texts[3]]
+
+
+def test_messages_to_one_that_works_are_queued_and_each_arrives_once(claude: Claude) -> None:
+    claude.server.register("slow", {"text": "at last", "hold": "go"})
+    made(claude, "#scn:slow please")
+    until(claude, "working")
+    assert "queued: one" in claude.ok("message", "one", "-m", "first in line").stderr
+    assert "queued: one" in claude.ok("message", "one", "-m", "second in line").stderr
+    claude.server.release("go")
+    eventually(lambda: claude.heard() == ["#scn:slow please", "first in line", "second in line"])
+
+
+def test_a_permission_dialog_is_a_reason_to_wait_and_can_be_answered(claude: Claude) -> None:
+    claude.server.register("tool", {"shell": "echo made > made.txt"}, {"text": "made it"})
+    made(claude, "#scn:tool please")
+    row = until(claude, "waiting")
+    assert row["reason"] == "permission" and row["last_line"] == "Bash: echo made > made.txt"
+    refused = claude.fails(7, "message", "one", "-m", "hello?")
+    assert "muster answer one yes" in refused.stderr
+    claude.ok("answer", "one", "yes")
+    until(claude, "ready")
+    assert (Path(str(row["workdir"])) / "made.txt").read_text() == "made\n"
+    assert claude.heard() == ["#scn:tool please"]
+
+
+def test_a_failed_turn_is_told(claude: Claude) -> None:
+    claude.server.register("bad", {"error": 400, "message": "no good"})
+    made(claude, "#scn:bad please")
+    row = until(claude, "ready")
+    assert row["reason"] == "failed turn" and "no good" in str(row["last_line"])
+    assert "'error'" in claude.ok("explain", "one").stdout
+
+
+def test_the_conversation_goes_on_after_a_stop(claude: Claude) -> None:
+    made(claude, "remember this")
+    until(claude, "ready")
+    claude.ok("stop", "one")
+    claude.ok("start", "one")
+    until(claude, "ready")
+    claude.ok("message", "one", "-m", "and this")
+    until(claude, "ready")
+    sessions = {request.session for request in claude.server.turns()}
+    assert len(sessions) == 1 and claude.heard() == ["remember this", "and this"]
+    roles = [entry["role"] for entry in claude.ok("transcript", "one", "--json").json["entries"]]
+    assert roles == ["user", "assistant", "user", "assistant"]
+
+
+def test_tokens_are_counted_once_and_the_transcript_outlives_the_agent(claude: Claude) -> None:
+    usage = {"input": 100, "output": 20, "cache_read": 5, "cache_write": 7}
+    claude.server.register("dear", {"text": "words", "usage": usage})
+    made(claude, "#scn:dear please")
+    until(claude, "ready")
+    eventually(lambda: claude.agents()["one"]["tokens"] == 132)
+    claude.ok("destroy", "one")
+    entries = claude.ok("transcript", "one", "--json").json["entries"]
+    assert [(entry["role"], entry["text"]) for entry in entries] == [
+        ("user", "#scn:dear please"),
+        ("assistant", "words"),
+    ]
+    assert entries[1]["usage"] == {
+        "input_tokens": 100,
+        "output_tokens": 20,
+        "cache_read_tokens": 5,
+        "cache_write_tokens": 7,
+    }
+
+
+def test_nothing_that_a_client_may_have_written_breaks_the_translation() -> None:
+    """From made-up lines: what a damaged or hostile transcript could hold."""
+    odd = [None, 3, "x", [], {}, {"type": "text"}, {"type": "tool_use"}, {"type": "tool_result", "tool_use_id": 7}]
+    lines = [
+        {"type": kind, "timestamp": at, "message": {"content": odd}}
+        for kind in ("user", "assistant", 7)
+        for at in (None, "x", 3)
+    ]
+    lines += [{}, {"message": 3}, {"message": {"content": 3}}, {"type": "queue-operation", "operation": "enqueue"}]
+    assert all(isinstance(entry["role"], str) for entry in translate(json.loads(json.dumps(lines))))
