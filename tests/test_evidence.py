@@ -150,3 +150,29 @@ def test_what_is_under_way_is_told_from_what_was_interrupted() -> None:
 def test_a_limit_says_when_it_ends() -> None:
     agent = Agent("a-1", "a", "x", created=990.0)
     assert judge(agent, events(started=1, limit=(4, {"until": 2000})), ALIVE, NOW, speaks=True).until == 2000
+
+
+@pytest.mark.parametrize(
+    ("what", "seen", "status", "at", "state", "reason"),
+    [
+        ("an interrupted turn", {"started": 900, "prompt": 950}, "idle", 960, "ready", "interrupted"),
+        ("interrupted in a dialog", {"started": 900, "permission": 950}, "idle", 960, "ready", "interrupted"),
+        ("its hook for the end is still to come", {"started": 900, "prompt": 950}, "idle", 999.7, "working", ""),
+        ("older than the hooks", {"started": 900, "prompt": 950}, "idle", 940, "working", ""),
+        ("a tool that was allowed runs", {"started": 900, "permission": 950}, "busy", 960, "working", ""),
+        ("a dialog that no hook told of", {"started": 900, "tool": 950}, "waiting", 960, "waiting", "permission"),
+        ("no hook ever fired", {"started": 900}, "idle", 960, "ready", ""),
+        ("it has just started", {"started": 900}, "idle", 999, "starting", ""),
+        ("a turn that ended stays so", {"started": 900, "turn_end": 950}, "idle", 960, "ready", ""),
+        ("a word that nobody knows", {"started": 900, "prompt": 950}, "dreaming", 960, "working", ""),
+        ("a time that is none", {"started": 900, "prompt": 950}, "idle", "x", "working", ""),
+    ],
+)
+def test_the_client_s_own_status_tells_what_no_hook_does(
+    what: str, seen: dict[str, float], status: str, at: Any, state: str, reason: str
+) -> None:
+    millis = at * 1000 if isinstance(at, int | float) else at
+    known = {**events(**seen), "client": {"status": status, "statusUpdatedAt": millis, "pid": 7}}
+    agent = Agent("a-1", "a", "x", created=890.0)
+    found = judge(agent, known, ALIVE, NOW, speaks=True)
+    assert (found.state, found.reason) == (state, reason), found.why

@@ -46,7 +46,15 @@ def judge(
 
     `pane` is what tmux says of its session, or None when there is no such session.
     """
+    events = dict(events)
+    client = events.pop("client", {})
+    millis = client.get("statusUpdatedAt")
+    client_at = _finite(millis / 1000 if isinstance(millis, int | float) else None) or 0.0
+    if client_at:
+        client = {"t": client_at, "status": client.get("status")}
     seen = [Evidence(f"event {kind}", _time(event), _tell(event), TURN.get(kind, "")) for kind, event in events.items()]
+    if client_at:
+        seen.append(Evidence("client's status", client_at, str(client["status"])))
     if pane is None:
         seen.append(Evidence("tmux", now, "no session"))
     elif pane["dead"]:
@@ -97,9 +105,11 @@ def judge(
     if not speaks:
         return status("working", "", started, "a plain command is at work while its process runs")
     turns = {kind: event for kind, event in events.items() if kind in TURN and _time(event) >= started}
+    kind = max(turns, key=lambda name: (_time(turns[name]), name != "started"), default="")
+    if told := _client(kind, _time(turns.get(kind)), client, now):
+        return status(*told)
     if not turns:
         return status("starting", "", started, "its process is up, it has said nothing yet")
-    kind = max(turns, key=lambda name: (_time(turns[name]), name != "started"))
     event = turns[kind]
     until = _finite(event.get("until"))
     return status(
@@ -109,6 +119,26 @@ def judge(
         f"the newest thing its client said is {kind!r}",
         until=until,
     )
+
+
+#: A client says that it is idle a moment before its hook tells of the end of the turn: so long its file is not believed.
+SETTLED = 0.8
+
+
+def _client(kind: str, at: float, client: dict[str, Any], now: float) -> tuple[str, str, float, str] | None:
+    """What the client's own file says that no hook told: state, reason, since and why; None where the hooks stand."""
+    t, status = _time(client), client.get("status")
+    if t <= at or (status == "idle" and now - t < SETTLED):
+        return None
+    if status == "idle" and kind in ("prompt", "tool", "answered", "retry", "permission", "ask"):
+        return "ready", "interrupted", t, f"its client says that it is idle, and told no end of the turn after {kind!r}"
+    if status == "idle" and kind in ("", "started") and now - t > 4 * SETTLED:
+        return "ready", "", t, "its client says that it is idle, and its hooks have told nothing"
+    if status == "busy" and kind in ("permission", "ask"):
+        return "working", "", t, f"its client says that it is busy again after {kind!r}"
+    if status == "waiting" and kind in ("prompt", "tool", "answered"):
+        return "waiting", "permission", t, "its client says that it waits"
+    return None
 
 
 def last_word(events: dict[str, dict[str, Any]]) -> str:

@@ -71,15 +71,22 @@ def survey(host: Host, timeout: float | None = ANSWER_SECONDS) -> Survey:
     panes: dict[str, dict[str, Any]] = {}
     files: dict[str, dict[str, str]] = {}
     names: dict[str, str] = {}
+    clients: dict[str, str] = {}
+    own: dict[str, str] = {}
     for line in text.decode("utf-8", "replace").split("\n"):
         kind, _, rest = line.partition(" ")
         if kind == "file":
             path, _, content = rest.partition("\t")
             agent_id, _, file = path.partition("/")
-            if agent_id == "..":
+            if not agent_id:
+                own[path] = content
+            elif agent_id == "..":
                 names[file.removeprefix("names/")] = content
             elif agent_id in files:
                 files[agent_id][file] = content
+        elif kind == "client":
+            agent_id, _, path = rest.partition(" ")
+            clients[agent_id] = path
         elif kind == "dir":
             files[rest] = {}
         elif kind == "pane" and rest.count(" ") >= 4:
@@ -104,6 +111,8 @@ def survey(host: Host, timeout: float | None = ANSWER_SECONDS) -> Survey:
         events = {
             file[3:]: event for file, text in found.items() if file.startswith("ev/") and (event := _object(text))
         }
+        if status := _object(own.get(clients.get(agent_id, ""), "")):
+            events["client"] = status
         usage = _object(found.get("usage.json", ""))
         agents.append(Seen(agent, events, panes.get(agent_id), usage, lines.get(agent_id, ""), maker))
     agents.sort(key=lambda seen: (seen.agent.created, seen.agent.name))

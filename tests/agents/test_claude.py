@@ -35,8 +35,8 @@ def test_a_message_is_delivered_once_and_whole(claude: Claude) -> None:
     until(claude, "ready")
     texts = ['two lines\nwith "quotes", $HOME, `ticks` and \\n', "ünïcode 🎉", "/help is no command here", "x" * 20_000]
     for text in texts:
-        result = claude.ok("message", "one", "-m", text)
-        assert "delivered: one" in result.stderr
+        result = claude.run("message", "one", "-m", text)
+        assert (result.code, "delivered: one" in result.stderr) == (0, True), result.stderr
         until(claude, "ready")
     assert claude.heard() == ["hello", *texts[:2], f"Message: {texts[2]}", texts[3]]
 
@@ -62,6 +62,40 @@ def test_a_permission_dialog_is_a_reason_to_wait_and_can_be_answered(claude: Cla
     until(claude, "ready")
     assert (Path(str(row["workdir"])) / "made.txt").read_text() == "made\n"
     assert claude.heard() == ["#scn:tool please"]
+
+
+def test_a_permission_that_is_denied_ends_the_turn(claude: Claude) -> None:
+    claude.server.register("tool", {"shell": "echo made > made.txt"}, {"text": "as you like"})
+    made(claude, "#scn:tool please")
+    row = until(claude, "waiting")
+    claude.ok("answer", "one", "no")
+    row = until(claude, "ready")
+    assert row["reason"] == "interrupted"
+    assert not (Path(str(row["workdir"])) / "made.txt").exists()
+
+
+def test_a_tool_that_was_allowed_is_work_while_it_runs(claude: Claude) -> None:
+    claude.server.register("tool", {"shell": "echo > began; while [ ! -e go ]; do sleep 0.1; done"}, {"text": "gone"})
+    made(claude, "#scn:tool please")
+    row = until(claude, "waiting")
+    claude.ok("answer", "one", "yes")
+    assert until(claude, "working")["reason"] is None
+    assert "busy again" in claude.ok("explain", "one").stdout
+    (Path(str(row["workdir"])) / "go").touch()
+    assert until(claude, "ready")["last_line"] == "gone"
+
+
+def test_a_turn_that_was_interrupted_is_over_and_what_it_left_in_the_box_is_not_sent(claude: Claude) -> None:
+    claude.server.register("slow", {"text": "never said", "hold": "never"})
+    made(claude, "#scn:slow please")
+    row = until(claude, "working")
+    eventually(lambda: claude.server.turns())
+    claude.tmux("send-keys", "-t", f"={row['id']}:", "Escape")
+    assert until(claude, "ready")["reason"] == "interrupted"
+    assert "delivered: one" in claude.ok("message", "one", "-m", "something else").stderr
+    eventually(lambda: claude.heard()[-1] == "something else")
+    assert claude.heard() == ["something else"], "what was interrupted came back into the box, and was not sent again"
+    claude.server.release("never")
 
 
 def test_a_failed_turn_is_told(claude: Claude) -> None:

@@ -15,7 +15,7 @@ from ..plugins import AgentType, Launch, Prepared
 
 #: What each of its hooks tells: the event, and which of its words go along (see sh/agent/hook.sh).
 HOOKS = {
-    "UserPromptSubmit": ("prompt", "text=prompt"),
+    "UserPromptSubmit": ("prompt", "text=prompt", "where=transcript_path"),
     "PreToolUse": ("tool", "name=tool_name", "detail=~command"),
     "PostToolUse": ("answered", "name=tool_name"),
     "PostToolUseFailure": ("answered", "name=tool_name"),

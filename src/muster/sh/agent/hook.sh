@@ -36,7 +36,7 @@ END {
 			for (form = 1; form <= 2; form++) {
 				asked = form == 1 ? key : "~" key
 				if (!(asked in name) || (form == 1 && depth != 1)) continue
-				if (heard != "") printf "%s", found > heard
+				if (heard != "" && name[asked] == "text") printf "%s", found > heard
 				printf "%s\"%s\":%s", told++ ? "," : "", name[asked], short(found)
 				delete name[asked]
 				left--
@@ -47,6 +47,18 @@ END {
 		else if (char == ",") value = 0
 	}
 }')
+case $kind in
+session | prompt)
+	# Some clients keep a file of their own status; it tells of what no hook does, such as a turn that was interrupted.
+	where=$(printf %s "$fields" | sed -n 's/.*"where":"\([^"\\]*\)".*/\1/p')
+	if [ -n "$where" ]; then
+		id=${where##*/}
+		for file in "${where%/projects/*}"/sessions/*.json; do
+			if grep -qs "\"${id%.jsonl}\"" "$file"; then printf '%s\n' "$file" >"$dir/client/status"; fi
+		done
+	fi
+	;;
+esac
 if [ -f "$dir/heard.$$" ]; then mv -f "$dir/heard.$$" "$dir/heard.json"; fi
 # What the turn cost. The client writes its last words down a moment after it tells of them: it is counted again then.
 if [ -f "$dir/bin/tally" ]; then
