@@ -266,6 +266,18 @@ class Sshd:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
 
+def end_agents(state: Path) -> None:
+    """End a tmux server of muster's and every process of its agents, by id; also of a host that muster was told to forget."""
+    subprocess.run(["tmux", "-S", socket_of(state), "kill-server"], capture_output=True, check=False)
+    marks = [f"MUSTER_AGENT_ID={path.name}".encode() for path in (state / "agents").glob("*")]
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and set(marks) & set(Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")):
+                os.kill(int(entry), signal.SIGKILL)
+        except OSError:
+            continue
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -286,11 +298,7 @@ def sshd(tmp_path: Path, world: World) -> Iterator[Sshd]:
     server.install(world)
     yield server
     world.run("stop", "--all", "--grace", "0")
-    subprocess.run(
-        ["tmux", "-S", socket_of(server.home / ".local" / "state" / "muster"), "kill-server"],
-        capture_output=True,
-        check=False,
-    )
+    end_agents(server.home / ".local" / "state" / "muster")
     subprocess.run(
         [str(world.bin / "ssh"), "-Oexit", f"-oControlPath=/tmp/muster-{os.getuid()}/%C", "box"],
         capture_output=True,

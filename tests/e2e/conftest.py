@@ -16,7 +16,7 @@ import pytest
 
 from muster.tutorial import E2eSession
 
-from ..conftest import Sshd, socket_of
+from ..conftest import Sshd, end_agents
 
 CLIENT = """#!/bin/sh
 say() { "$MUSTER_AGENT_DIR/bin/event" "$@"; }
@@ -82,6 +82,5 @@ def box(e2e: E2eSession, tmp_path: Path) -> Iterator[Sshd]:
     shim.chmod(0o755)
     yield server
     outside(e2e, "muster", "stop", "--all", "--grace", "0")
-    remote = socket_of(server.home / ".local" / "state" / "muster")
-    subprocess.run(["tmux", "-S", remote, "kill-server"], capture_output=True, check=False)
+    end_agents(server.home / ".local" / "state" / "muster")
     server.stop()
