@@ -111,6 +111,7 @@ printf '%s\n' '# for the tests' 'STAGE=test' 'DB_NAME=shop' > ../test.env
 muster create env-file command --env-file ../test.env --no-connect -- sh -c 'echo "$STAGE $DB_NAME"'
 
 # Who answers the client's permission dialogs? You (ask, the default), your [permissions] (policy), or nobody is asked (bypass).
+muster config set permissions.allow '["Bash(make test)", "Edit"]'
 muster create careful claude --permissions ask --no-connect -m "Tidy the docs"
 muster create by-rules claude --permissions policy --no-connect -m "Tidy the tests"
 muster create trusted claude --permissions bypass --no-connect -m "Tidy the build"

@@ -48,12 +48,13 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
     kind = fleet.type(spec.type)
     if kind.prompt == "environment" and len(message.encoded(spec.message)) > PROMPT_MAX:
         raise UsageError(f"the message is longer than {PROMPT_MAX} bytes", "put it into a file and name that")
-    if spec.permissions == "policy" or (spec.permissions == "bypass" and not kind.bypass):
+    if not {"policy": kind.policy, "bypass": kind.bypass}.get(spec.permissions, True):
         raise UsageError(f"type {kind.name} has no --permissions {spec.permissions}", "leave it out")
+    rules = _rules(fleet, spec)
     if kind.argv and not host.name and not _installed(kind.argv[0], fleet.env.get("PATH", "")):
         raise NotFound(f"{kind.argv[0]} is not on your PATH", "install it, or: muster create NAME command -- PROGRAM")
     # What is wrong with the words is found before anything is made.
-    _command(kind, Agent("", spec.address.name, kind.name), spec, session or {})
+    _command(kind, Agent("", spec.address.name, kind.name), spec, session or {}, rules)
     try:
         plan = workdirs.plan(fleet, host, spec)
         agent = _claim(fleet, host, spec, plan)
@@ -66,7 +67,7 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
         agent = workdirs.lay(fleet, host, agent, plan)
         workdirs.furnish(fleet, host, agent, plan)
         fleet.step("create", "seed", agent.name)
-        agent, files = _prepare(kind, agent, spec, session)
+        agent, files = _prepare(kind, agent, spec, session, rules)
         store.write(host, agent, files)
         fleet.step("create", "record", agent.name)
         tmux.start(host, agent.id, spec.memory)
@@ -166,11 +167,22 @@ def _claim(fleet: Fleet, host: Host, spec: Spec, plan: workdirs.Plan) -> Agent:
     return agent._replace(folder=f"{home}/agents/{agent.id}")
 
 
+def _rules(fleet: Fleet, spec: Spec) -> dict[str, list[str]]:
+    """What `[permissions]` says; only for an agent that is to be ruled by it."""
+    if spec.permissions != "policy":
+        return {}
+    told = fleet.config.section("permissions")
+    rules = {key: [str(rule) for rule in told.get(key, [])] for key in ("allow", "deny")}
+    if not any(rules.values()):
+        raise UsageError("--permissions policy, but [permissions] allows and denies nothing", "muster config path")
+    return rules
+
+
 def _prepare(
-    kind: AgentType, agent: Agent, spec: Spec, session: dict[str, bytes] | None
+    kind: AgentType, agent: Agent, spec: Spec, session: dict[str, bytes] | None, rules: dict[str, list[str]]
 ) -> tuple[Agent, dict[str, bytes]]:
     """The record in full and every file the wrapper reads."""
-    ready = _command(kind, agent, spec, session or {})
+    ready = _command(kind, agent, spec, session or {}, rules)
     env = {**kind.env, **spec.env, "MUSTER_AGENT": agent.name}
     lines = [f"export {key}={shlex.quote(value)}\n" for key, value in env.items()]
     argv, prompt = ready.argv, {}
@@ -191,10 +203,12 @@ def _prepare(
     return done, files
 
 
-def _command(kind: AgentType, agent: Agent, spec: Spec, session: dict[str, bytes]) -> Prepared:
+def _command(
+    kind: AgentType, agent: Agent, spec: Spec, session: dict[str, bytes], rules: dict[str, list[str]]
+) -> Prepared:
     """What to run: the type's own word on it, or its argv filled in."""
     if kind.prepare:
-        ready = kind.prepare(Launch(agent, agent.folder, spec.args, spec.message, session, _uuid()))
+        ready = kind.prepare(Launch(agent, agent.folder, spec.args, spec.message, session, _uuid(), rules))
         return _permitted(ready, kind, spec)
     key = _uuid()
     resume = (*_fill(kind.resume or kind.argv, agent, key), *spec.args)

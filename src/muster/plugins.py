@@ -32,6 +32,8 @@ class Launch(NamedTuple):
     """Files of a conversation to go on with; empty for a new one."""
     key: str = ""
     """A fresh UUID, for clients that take the id of their session at launch."""
+    rules: dict[str, list[str]] = {}
+    """With `--permissions policy`: what `[permissions]` allows and denies, in the client's own words for it."""
 
 
 class Prepared(NamedTuple):
@@ -67,6 +69,8 @@ class AgentType(NamedTuple):
     """Keys that empty its input box."""
     bypass: tuple[str, ...] = ()
     """Arguments that make it skip its permission dialogs; empty: it has no such mode."""
+    policy: bool = False
+    """It takes the rules of `[permissions]`; only with `prepare`."""
     yes: tuple[str, ...] = ("Enter",)
     no: tuple[str, ...] = ("Escape",)
     prepare: Callable[[Launch], Prepared] | None = None
@@ -117,7 +121,7 @@ def _from_toml(name: str, data: dict[str, Any]) -> AgentType:
     values: dict[str, Any] = {}
     defaults = AgentType._field_defaults
     for key, value in data.items():
-        if key not in defaults or key in ("prepare", "translate"):
+        if key not in defaults or key in ("prepare", "translate", "policy"):
             raise UsageError(f"[types.{name}] has no key {key!r}", f"known keys: {', '.join(sorted(defaults))}")
         values[key] = tuple(value) if isinstance(value, list) else value
         if not isinstance(values[key], type(defaults[key])):

@@ -98,6 +98,26 @@ def test_a_turn_that_was_interrupted_is_over_and_what_it_left_in_the_box_is_not_
     claude.server.release("never")
 
 
+def test_a_policy_allows_and_denies_without_a_dialog(claude: Claude) -> None:
+    path = claude.home / ".config" / "muster" / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text('[permissions]\nallow = ["Bash(touch *)"]\ndeny = ["Bash(rm *)"]\n')
+    claude.server.register("tools", {"shell": "touch allowed.txt"}, {"shell": "rm README"}, {"text": "both asked"})
+    made(claude, "#scn:tools please", "--permissions", "policy")
+    folder = Path(str(until(claude, "ready")["workdir"]))
+    assert (folder / "allowed.txt").exists() and (folder / "README").exists()
+    kinds = [event["kind"] for event in claude.ok("events", "one", "--json").json["events"]]
+    assert "permission" not in kinds and kinds.count("tool") == 2
+    claude.server.register("other", {"shell": "echo > third.txt"}, {"text": "not asked for"})
+    claude.ok("message", "one", "-m", "#scn:other please")
+    assert until(claude, "waiting")["reason"] == "permission", "what no rule names is asked"
+
+
+def test_a_policy_without_rules_is_refused(claude: Claude) -> None:
+    refused = claude.fails(2, "create", "one", "claude", "--permissions", "policy", "--no-connect", "-m", "x")
+    assert "[permissions] allows and denies nothing" in refused.stderr
+
+
 def test_a_failed_turn_is_told(claude: Claude) -> None:
     claude.server.register("bad", {"error": 400, "message": "no good"})
     made(claude, "#scn:bad please")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -645,6 +646,7 @@ def test_a_line_of_the_file_that_is_no_variable_is_named(e2e: E2eSession) -> Non
 def test_ask_leaves_the_client_as_it_is_and_bypass_is_its_own_skip_mode(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # Who answers the client's permission dialogs? You (ask, the default), your [permissions] (policy), or nobody is asked (bypass).
+    muster config set permissions.allow '["Bash(make test)", "Edit"]'
     muster create careful claude --permissions ask --no-connect -m "Tidy the docs"
     muster create by-rules claude --permissions policy --no-connect -m "Tidy the tests"
     muster create trusted claude --permissions bypass --no-connect -m "Tidy the build"
@@ -664,23 +666,31 @@ def test_ask_leaves_the_client_as_it_is_and_bypass_is_its_own_skip_mode(e2e: E2e
     assert words("trusted") == f"{own}--dangerously-skip-permissions\nTidy the build\n"
 
 
-@pytest.mark.xfail(reason="the built-in type claude has no --permissions policy", strict=True)
 def test_policy_makes_a_claude_whose_dialogs_the_configuration_answers(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # Who answers the client's permission dialogs? You (ask, the default), your [permissions] (policy), or nobody is asked (bypass).
+    muster config set permissions.allow '["Bash(make test)", "Edit"]'
     muster create careful claude --permissions ask --no-connect -m "Tidy the docs"
     muster create by-rules claude --permissions policy --no-connect -m "Tidy the tests"
     muster create trusted claude --permissions bypass --no-connect -m "Tidy the build"
     """)
     use_built_in_claude(e2e)
+    refused = e2e.run('muster create by-rules claude --permissions policy --no-connect -m "Tidy the tests"')
+    expect(refused).to_exit_with(2)
+    expect(refused.stderr).to_contain("[permissions] allows and denies nothing")
+    expect(e2e.run("""muster config set permissions.allow '["Bash(make test)", "Edit"]'""")).to_succeed()
     result = e2e.run('muster create by-rules claude --permissions policy --no-connect -m "Tidy the tests"')
     expect(result).to_succeed()
+    folder = e2e.home / ".local/state/muster/agents" / agents(e2e)["by-rules"]["id"]
+    rules = json.loads((folder / "client" / "settings.json").read_text())["permissions"]
+    assert rules == {"allow": ["Bash(make test)", "Edit"], "deny": []}
     assert "Tidy the tests" in told(e2e, "by-rules")
 
 
 def test_permissions_that_a_type_does_not_have_are_refused(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # Who answers the client's permission dialogs? You (ask, the default), your [permissions] (policy), or nobody is asked (bypass).
+    muster config set permissions.allow '["Bash(make test)", "Edit"]'
     muster create careful claude --permissions ask --no-connect -m "Tidy the docs"
     muster create by-rules claude --permissions policy --no-connect -m "Tidy the tests"
     muster create trusted claude --permissions bypass --no-connect -m "Tidy the build"

@@ -38,7 +38,9 @@ def prepare(launch: Launch) -> Prepared:
     hooks = {name: [call(words)] for name, words in HOOKS.items()}
     # With a first message it is not ready before that is done; a session that is taken up again has none.
     hooks["SessionStart"] = [call(SESSION), call(("ready",), "resume" if launch.message else "")]
-    files = {"client/settings.json": json.dumps({"hooks": hooks}).encode(), "bin/tally": _tally()}
+    # The client's own rules: it knows what a command line does, which no pattern of ours would.
+    settings = {"hooks": hooks, **({"permissions": launch.rules} if launch.rules else {})}
+    files = {"client/settings.json": json.dumps(settings).encode(), "bin/tally": _tally()}
     own = ("--settings", f"{launch.folder}/client/settings.json", *launch.args)
     start = ("claude", "--session-id", launch.key, *own)
     return Prepared(start, ("claude", "--resume", launch.key, *own), files, launch.key)
@@ -136,6 +138,7 @@ TYPE = AgentType(
     guard="/!",
     clear=("C-u",),
     bypass=("--dangerously-skip-permissions",),
+    policy=True,
     yes=("1",),
     no=("Escape",),
     prepare=prepare,
