@@ -675,6 +675,10 @@ muster report ../shop-run
 # Make it elsewhere, to put on a web server, and look at it in the browser if there is one.
 muster report ../shop-run --out ../shop-page --open
 
+# How many passed, as data; and all that report can do.
+muster report ../shop-run --json --verbose
+muster report --help
+
 # Examples are tiring to write. Write headings instead, and have an agent fill them in. Here is a small project, and a playbook that stands in for a client.
 mkdir -p ../cafe/tests
 cat > ../cafe/tutorial.sh <<'END'

@@ -97,3 +97,16 @@ def test_the_page_can_be_made_elsewhere_and_no_browser_is_no_failure(e2e: E2eSes
     assert not (e2e.work / "../shop-run/report").exists()
     again = e2e.run("muster report ../shop-run --out ../shop-page --json", env={"BROWSER": "/no/such"})
     assert json.loads(again.stdout)["outcomes"] == {"passed": 2}
+
+
+def test_the_outcomes_are_there_as_data(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+        # How many passed, as data; and all that report can do.
+        muster report ../shop-run --json --verbose
+        muster report --help
+    """)
+    run_before(e2e)
+    result = e2e.run("muster report ../shop-run --json --verbose")
+    expect(result).to_succeed()
+    assert result.json() == {"report": "../shop-run/report/index.html", "tests": 2, "outcomes": {"passed": 2}}
+    expect(e2e.run("muster report --help").stdout).to_contain("--out DIR")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -49,6 +50,8 @@ def test_the_tutorial_can_be_followed_from_top_to_bottom(world: World, sshd: Ssh
     settings.write_text(
         f'[types.claude]\nargv = ["{client}"]\nprompt = "argument"\nspeaks = true\nreceipt = "prompt"\n'
     )
+    (world.home / ".gitconfig").write_text("[user]\nname = Uma User\nemail = uma@example.invalid\n")
+    world.env["PATH"] = f"{world.bin}:{os.path.dirname(sys.executable)}:{world.env['PATH']}"
     wrong = []
     for block in COMMAND_BLOCKS:
         wanted, why = next(((code, why) for line, (code, why) in OTHERWISE.items() if line in block), (0, ""))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from muster.tutorial.artifacts import of_test
+from muster.tutorial.terminal import exists
 
 HEAD = "import pytest\nfrom muster.tutorial import E2eSession, expect\n"
 #: The test of the case study, with the two changes that product.md names.
@@ -217,7 +218,7 @@ def test_what_a_test_leaves_behind_is_reported_with_it_and_ended(project: Projec
     assert (
         "left behind by e2e tests" in done.stdout and "tests/test_a.py::test_leaks\n  tmux session mine" in done.stdout
     )
-    assert not Path(f"/proc/{leaks[1].split()[1].rstrip(':')}").exists()
+    assert not exists(leaks[1].split()[1].rstrip(":"))
     assert "~ left behind: file" in project.text("tests/test_a.py::test_leaks")
 
 
