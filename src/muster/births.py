@@ -187,7 +187,7 @@ def _prepare(
     lines = [f"export {key}={shlex.quote(value)}\n" for key, value in env.items()]
     argv, prompt = ready.argv, {}
     if spec.message and kind.prompt == "argument":
-        argv = (*argv, spec.message)
+        argv = (*argv, message.guarded(kind, spec.message, "-"))
     elif spec.message and kind.prompt == "environment" and not session:
         prompt = {"prompt": spec.message.encode()}
     files = {
@@ -241,7 +241,7 @@ def _fill(argv: tuple[str, ...], agent: Agent, session: str) -> tuple[str, ...]:
 
 def _first_message(fleet: Fleet, one: Found, kind: AgentType, text: str) -> None:
     try:
-        message.deliver(one.host, lambda: fleet.look(one), kind, text)
+        message.deliver(one.host, lambda: fleet.look(one), kind, message.guarded(kind, text))
     except MusterError as error:
         error.message = f"{one.agent.name} was created, but its first message was not delivered: {error.message}"
         error.hint = f"its work is kept; try: muster message {one.status.address} -m '…'"

@@ -261,8 +261,8 @@ class Fleet:
         from . import message
 
         kind = self.type(one.agent.type)
-        if not raw and text[:1] in tuple(kind.guard):
-            text = f"{message.HARMLESS}{text}"
+        if not raw:
+            text = message.guarded(kind, text)
         return message.deliver(one.host, lambda: self.look(one), kind, text)
 
     def answer(self, one: Found, text: str) -> str:

@@ -55,6 +55,11 @@ def normal(text: str) -> str:
     return text.replace("\t", "    ").rstrip("\n")
 
 
+def guarded(kind: AgentType, text: str, more: str = "") -> str:
+    """The text behind a harmless word, where the client (or, with `more`, its command line) would obey its first character."""
+    return f"{HARMLESS}{text}" if text[:1] in tuple(kind.guard + more) else text
+
+
 def encoded(text: str) -> bytes:
     """The text as it travels; `UsageError` when it is no text."""
     try:

@@ -38,8 +38,13 @@ class Claude(World):
         return Result(done)
 
     def heard(self) -> list[str]:
-        """What reached the model."""
+        """What reached the model, of the one conversation that there is."""
         return self.server.user_texts()
+
+    def each_heard(self) -> list[list[str]]:
+        """What reached the model, of each conversation in the order in which they began."""
+        sessions = dict.fromkeys(request.session for request in self.server.turns())
+        return [self.server.user_texts(session) for session in sessions]
 
 
 @pytest.fixture

@@ -170,3 +170,19 @@ def test_nothing_that_a_client_may_have_written_breaks_the_translation() -> None
     ]
     lines += [{}, {"message": 3}, {"message": {"content": 3}}, {"type": "queue-operation", "operation": "enqueue"}]
     assert all(isinstance(entry["role"], str) for entry in translate(json.loads(json.dumps(lines))))
+
+
+def test_a_first_message_is_never_an_option_or_a_command_of_the_client(claude: Claude) -> None:
+    for name, text in (("one", "--version is what I want to know"), ("two", "/help me")):
+        claude.ok("create", name, "claude", "--no-connect", "-m", text)
+        claude.ok("wait", name, "--until", "ready", "--timeout", "60s")
+    assert claude.each_heard() == [["Message: --version is what I want to know"], ["Message: /help me"]]
+
+
+def test_a_clone_says_that_the_conversation_stays_behind(claude: Claude) -> None:
+    made(claude, "remember this")
+    until(claude, "ready")
+    told = claude.ok("clone", "one", "two", "-m", "what do you remember?")
+    assert "its conversation stays behind" in told.stderr
+    claude.ok("wait", "two", "--until", "ready", "--timeout", "60s")
+    assert claude.each_heard() == [["remember this"], ["what do you remember?"]]

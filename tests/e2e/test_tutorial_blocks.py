@@ -15,12 +15,8 @@ import pytest
 
 from ..conftest import Sshd, World
 from ..test_tutorial import COMMAND_BLOCKS
+from .conftest import CLIENT
 
-CLIENT = """#!/bin/sh
-say() { "$MUSTER_AGENT_DIR/bin/event" "$@"; }
-if [ $# -gt 0 ]; then say prompt '"text":"first"'; say turn-end '"text":"done"'; else say ready; fi
-while IFS= read -r line; do say prompt "\\"text\\":\\"$line\\""; say turn-end '"text":"ok"'; done
-"""
 #: Blocks that do not end with 0 here, by a line of theirs: the code, or None for those that go on until they are ended.
 OTHERWISE: dict[str, tuple[int | None, str]] = {
     "xterm -e": (127, "there is no xterm"),

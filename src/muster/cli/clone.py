@@ -11,7 +11,8 @@ muster clone fix-login fix-login-b
 muster clone fix-login other@box -m "Try it the other way"
 """
 TEXT = """
-Makes an agent from another one: its commits, what it has not committed, and its conversation. The first goes on as it is.
+Makes an agent from another one: its commits, what it has not committed, and its conversation where the type keeps that in the
+agent's own folder (claude does not yet). The first goes on as it is.
 """
 
 
@@ -34,4 +35,6 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     else:
         render.out(str(made.status.address))
         render.note(f"cloned {one.status.address} as {made.status.address}")
+        if fleet.type(one.agent.type).translate:
+            render.note(f"  its conversation stays behind: {one.agent.type} keeps that by the folder it works in")
     return 0

@@ -25,11 +25,6 @@ class Outline(NamedTuple):
     places: dict[str, int]
 
 
-def even(text: str) -> str:
-    """A block in the form in which blocks are compared."""
-    return shell.normal(text)
-
-
 def read(tutorial: str, cited: Iterable[str]) -> Outline:
     """The tutorial's blocks in their order, and behind them the cited texts that are none of them."""
     found = shell.parse(tutorial)

@@ -36,7 +36,7 @@ class Line(NamedTuple):
     t: float
 
 
-class Output:
+class Stream:
     """One of the two streams of a command: its bytes up to the limit, and its lines for the transcript."""
 
     def __init__(self, name: str, pipe: IO[bytes], command: Command) -> None:
@@ -102,10 +102,10 @@ class Command:
         self._started = time.monotonic()
         self.timeout: float | None = None
         assert process.stdout and process.stderr
-        self.stdout = Output("out", process.stdout, self)
-        self.stderr = Output("err", process.stderr, self)
+        self.stdout = Stream("out", process.stdout, self)
+        self.stderr = Stream("err", process.stderr, self)
 
-    def tell(self, output: Output, lines: list[str]) -> None:
+    def tell(self, output: Stream, lines: list[str]) -> None:
         """To the transcript, up to its limit."""
         lines = lines[: transcript.LINES - len(self.lines)]
         if not lines:
@@ -164,10 +164,11 @@ class Pump:
     def __init__(self, notes: Transcript) -> None:
         self._notes = notes
         self._selector = selectors.DefaultSelector()
-        self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._wake, self._waker = os.pipe()
+        os.set_blocking(self._wake, False)
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._changed = threading.Condition()
-        self._new: list[Output] = []
+        self._new: list[Stream] = []
         self._closing = False
         self._last_read = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="e2e output", daemon=True)
@@ -267,13 +268,13 @@ class Pump:
                     continue
                 self._read(key.data)
         for held in list(self._selector.get_map().values()):
-            if isinstance(held.data, Output):
+            if isinstance(held.data, Stream):
                 held.data.pipe.close()
         self._selector.close()
         os.close(self._wake)
         os.close(self._waker)
 
-    def _read(self, output: Output) -> None:
+    def _read(self, output: Stream) -> None:
         data = os.read(output.pipe.fileno(), CHUNK)
         with self._changed:
             self._last_read = time.monotonic()

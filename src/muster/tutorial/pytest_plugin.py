@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 RECORD = pytest.StashKey[Any]()
 RUN = pytest.StashKey[dict[str, Any]]()
+OPENED = pytest.StashKey[bool]()
 CHECKED = pytest.StashKey[list[str]]()
 
 
@@ -102,7 +103,9 @@ def e2e(request: pytest.FixtureRequest) -> Iterator[E2eSession]:
 
     config, item = request.config, request.node
     folder = artifacts_folder(config)
-    artifacts.open_folder(folder, _run(config), tutorial_file(config))
+    if OPENED not in config.stash:
+        config.stash[OPENED] = True
+        artifacts.open_folder(folder, _run(config), tutorial_file(config))
     file, line, _ = item.location
     record = artifacts.Record(artifacts.of_test(folder, item.nodeid), item.nodeid, str(file), (line or 0) + 1)
     item.stash[RECORD] = record

@@ -129,7 +129,9 @@ class Recorder:
         self._owner = _read(f"{control}/pid")
         secrets = Secrets(json.loads(_read(f"{control}/secrets.json") or "[]"))
         self._cast = Cast(base, label, *self._size, secrets)
-        self._wake, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._wake, waker = os.pipe()
+        for end in (self._wake, waker):
+            os.set_blocking(end, False)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGWINCH, lambda *_: None)
         for sign in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

@@ -59,7 +59,10 @@ class Server:
         self._up = False
 
     def run(self, *argv: str) -> str:
-        done = subprocess.run([*self._argv, *argv], env=self._env, capture_output=True, timeout=20, check=False)
+        try:
+            done = subprocess.run([*self._argv, *argv], env=self._env, capture_output=True, timeout=20, check=False)
+        except FileNotFoundError:
+            raise RuntimeError("terminals of tests are drawn by tmux, which is not on the PATH: install it") from None
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip()
             raise RuntimeError(f"tmux {argv[0]} failed: {said}")

@@ -7,12 +7,20 @@ kind=$1
 shift
 [ -d "$dir/ev" ] || exit 0
 fields=$(head -c 4000000 | LC_ALL=C awk -v want="$*" -v heard="$([ "$kind" != prompt ] || printf %s "$dir/heard.$$")" '
+function without(text, escape, at, slashes) {
+	# The text without this escape at its end. A backslash begins one only as the last of an odd number.
+	if (!match(text, "\\\\+" escape "$")) return text
+	at = RSTART
+	match(substr(text, at), /^\\+/)
+	slashes = RLENGTH
+	return slashes % 2 ? substr(text, 1, at + slashes - 2) : text
+}
 function short(text) {
 	if (length(text) <= 4000) return text
 	text = substr(text, 1, 3990)
-	sub(/\\(u[0-9a-fA-F]?[0-9a-fA-F]?[0-9a-fA-F]?)?$/, "", text)
 	sub(/[\300-\377][\200-\277]*$/, "", text)
-	return text "…\""
+	text = without(text, "(u[0-9a-fA-F]?[0-9a-fA-F]?[0-9a-fA-F]?)?")
+	return without(text, "u[dD][89abAB][0-9a-fA-F][0-9a-fA-F]") "…\""
 }
 BEGIN {
 	count = split(want, pairs, " ")

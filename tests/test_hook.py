@@ -1,0 +1,89 @@
+"""sh/agent/hook.sh: what a client's hook says becomes an event, whatever is in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from .conftest import SRC
+
+SH = SRC / "muster" / "sh" / "agent"
+HOOK = Path(os.environ.get("MUSTER_HOOK", SH / "hook.sh"))
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Path:
+    for folder in ("ev", "bin", "client"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(SH / "event.sh", tmp_path / "bin" / "event")
+    return tmp_path
+
+
+def fire(agent: Path, said: Any, kind: str, *fields: str) -> None:
+    data = said if isinstance(said, bytes) else json.dumps(said, ensure_ascii=False).encode()
+    env = {"PATH": os.environ["PATH"], "MUSTER_AGENT_DIR": str(agent)}
+    done = subprocess.run(["sh", HOOK, kind, *fields], input=data, env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def event(agent: Path, kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((agent / "ev" / kind).read_text(encoding="utf-8"))
+    return found
+
+
+def test_a_value_arrives_as_it_was_said(agent: Path) -> None:
+    text = 'a "quoted" \\ line\nwith\ttab, üñ 🎉 $HOME `x` $(touch x) , : { [ "prompt":"no" \\u0041'
+    said = {"cwd": '/x,"prompt":"evil"', "n": {"prompt": "inner"}, "l": ["prompt", {"prompt": 1}], "prompt": text}
+    fire(agent, said, "prompt", "text=prompt", "where=cwd")
+    assert event(agent, "prompt")["text"] == text and event(agent, "prompt")["where"] == '/x,"prompt":"evil"'
+    assert json.loads((agent / "heard.json").read_text()) == text
+    assert sorted(path.name for path in agent.iterdir()) == ["bin", "client", "ev", "events.jsonl", "heard.json"]
+
+
+@pytest.mark.parametrize("text", ["\\" * 9001, '"' * 9001, "\x01" * 9001, "ü" * 9001, "a" + "\\" * 9000, "x🎉" * 5000])
+def test_a_long_value_is_cut_in_the_event_and_heard_whole(agent: Path, text: str) -> None:
+    for ascii in (True, False):
+        fire(agent, json.dumps({"prompt": text}, ensure_ascii=ascii).encode(), "prompt", "text=prompt")
+        told = event(agent, "prompt")["text"]
+        assert told.endswith("…") and text.startswith(told[:-1]) and len(told) > 100
+        assert json.loads((agent / "heard.json").read_text()) == text
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lead=st.integers(3900, 4000), tail=st.text(st.sampled_from('\\"\n\x02uaf0ü🎉 '), min_size=200, max_size=300))
+def test_wherever_a_value_is_cut_the_event_can_be_read(agent: Path, lead: int, tail: str) -> None:
+    fire(agent, {"prompt": "x" * lead + tail}, "prompt", "text=prompt")
+    assert event(agent, "prompt")["text"].startswith("x" * 3900)
+
+
+def test_a_key_may_be_looked_for_at_any_depth(agent: Path) -> None:
+    said = {"tool_name": "Bash", "tool_input": {"command": "rm -rf x", "description": "d"}}
+    fire(agent, said, "permission", "tool=tool_name", "detail=~command")
+    assert (event(agent, "permission")["tool"], event(agent, "permission")["detail"]) == ("Bash", "rm -rf x")
+
+
+def test_a_question_of_the_client_is_no_permission(agent: Path) -> None:
+    said = {"tool_name": "AskUserQuestion", "tool_input": {"questions": [{"question": "Which?", "options": []}]}}
+    fire(agent, said, "permission", "tool=tool_name", "text=~question")
+    assert event(agent, "ask")["text"] == "Which?" and not (agent / "ev" / "permission").exists()
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"{", b'"', b'{"prompt":', b'{"prompt":"x', b"\xff\xfe", b"[1,2]", b'{"prompt":7}']
+)
+def test_what_is_no_json_is_an_event_without_a_value(agent: Path, said: bytes) -> None:
+    fire(agent, said, "turn-end", "text=last")
+    assert event(agent, "turn-end")["kind"] == "turn-end"
+
+
+def test_an_agent_whose_folder_is_gone_is_not_brought_back(tmp_path: Path) -> None:
+    fire(tmp_path / "gone", {"prompt": "x"}, "prompt", "text=prompt")
+    assert not (tmp_path / "gone").exists()
