@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from muster.errors import MusterError
 from muster.flow import author, fill, sync
+from muster.host import Found
+from muster.model import Agent, Status
 from muster.tutorial import blocks
 
 from ..conftest import Sshd, World, eventually
@@ -104,6 +108,32 @@ def one_fill(world: World, *more: str, text: str = "", playbook: str = "", name:
 
 def ids(document: Any) -> dict[str, str]:
     return {proposal["text"]: proposal["id"] for proposal in document["proposals"]}
+
+
+# Turns
+
+
+def test_a_ready_seen_before_the_message_was_taken_does_not_end_the_wait() -> None:
+    """The message is taken, and its turn fails, right after the state was read."""
+    agent = Agent("id", "f", "replay")
+
+    class Late:
+        states = iter(["ready", "failed"])
+        heard: list[dict[str, str]] = []
+
+        def look(self, one: Found) -> Status:
+            return one.status
+
+        def wait(self, ones: list[Found], states: object, timeout: float) -> list[Status]:
+            self.heard = [{"kind": "prompt"}]
+            return [ones[0].status._replace(state=next(self.states))]
+
+        def events(self, name: str) -> list[dict[str, str]]:
+            return list(self.heard)
+
+    one = Found(cast(Any, None), Status(agent, "", "local", "ready"))
+    with pytest.raises(MusterError, match="f is failed"):
+        author.turn(cast(Any, Late()), one, time.monotonic() + 60, lambda _: None, "again")
 
 
 # Prompts

@@ -121,13 +121,15 @@ def turn(fleet: Fleet, one: Found, deadline: float, say: Say, again: str) -> Fou
     began = time.monotonic()
     try:
         while True:
+            # Asked before the state is: a `ready` that was seen before the message was taken says nothing of its turn.
+            taken = _taken(fleet, one) or time.monotonic() - began > TAKEN_SECONDS
             one = one._replace(status=fleet.look(one))
             status = fleet.wait([one], OVER | {"waiting"}, timeout=_left(deadline))[0]
             if status.state == "waiting":
                 say(_waits(status))
                 fleet.wait([one._replace(status=status)], NOT_WAITING, timeout=_left(deadline))
                 say(f"{address} goes on")
-            elif status.state == "ready" and not _taken(fleet, one) and time.monotonic() - began < TAKEN_SECONDS:
+            elif status.state == "ready" and not taken:
                 time.sleep(0.1)
             else:
                 break
