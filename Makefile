@@ -26,7 +26,8 @@ help: ## show this
 setup:
 	@sh scripts/setup
 
-demo: setup ## see muster at work
+demo: ## see muster at work
+	@sh scripts/setup demo
 	@PATH="$(HERE)/.venv/bin:$$PATH" sh examples/demo.sh
 
 # Without a client its tests say so: they are skipped, or fail where a skip counts as a failure.
