@@ -41,7 +41,7 @@ class Terminal:
             os.execvpe(argv[0], argv, {**os.environ, "TERM": "xterm-256color"} if env is None else env)
         self.seen = b""
 
-    def read(self, timeout: float = 20) -> bytes:
+    def read(self, timeout: float = 60) -> bytes:
         ready = select.select([self.fd], [], [], timeout)[0]
         assert ready, f"nothing came within {timeout} s; seen: {self.seen[-500:]!r}"
         try:
@@ -126,7 +126,7 @@ def session(leader: int) -> list[int]:
     return found
 
 
-def until(true: Any, timeout: float = 15) -> None:
+def until(true: Any, timeout: float = 60) -> None:
     """Wait for the evidence."""
     end = time.monotonic() + timeout
     while not true():
@@ -251,6 +251,7 @@ def test_a_command_that_ignores_signals_is_ended_with_all_on_its_terminal(tmp_pa
 def test_after_kill_9_of_any_part_nothing_hangs(tmp_path: Path, victim: str) -> None:
     terminal = record(tmp_path, "sh", "-c", "echo $$; while :; do echo tick; sleep 0.2; done")
     terminal.until(b"tick")
+    until(lambda: b"tick" in (tmp_path / "1.raw").read_bytes())
     leader = int(terminal.seen.split()[0])
     parts = {Path(f"/proc/{pid}/comm").read_text().strip(): pid for pid in session(terminal.pid) if pid != terminal.pid}
     os.kill({"recorder": terminal.pid, **parts}[victim], signal.SIGKILL)

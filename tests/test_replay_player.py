@@ -89,7 +89,7 @@ class Session:
             with contextlib.suppress(OSError):
                 self.screen += os.read(self.master, 1 << 16)
 
-    def until(self, there: Callable[[], Any], seconds: float = 10) -> None:
+    def until(self, there: Callable[[], Any], seconds: float = 60) -> None:
         end = time.monotonic() + seconds
         while not there():
             assert time.monotonic() < end, f"not seen; events {self.events()[-5:]}; screen {self.screen[-800:]!r}"
