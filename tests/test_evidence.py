@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 
-from muster.evidence import judge
+from muster.evidence import judge, resets
 from muster.model import Agent
 
 ALIVE = {"dead": False, "status": 0, "signal": 0, "pid": 7, "command": "sh"}
@@ -163,6 +164,11 @@ def test_a_limit_says_when_it_ends() -> None:
         ("a dialog that no hook told of", {"started": 900, "tool": 950}, "waiting", 960, "waiting", "permission"),
         ("no hook ever fired", {"started": 900}, "idle", 960, "ready", ""),
         ("it has just started", {"started": 900}, "idle", 999, "starting", ""),
+        ("at work, and no hook ever fired", {"started": 900}, "busy", 960, "working", ""),
+        ("a dialog, and no hook ever fired", {"started": 900}, "waiting", 960, "waiting", "permission"),
+        ("a command behind the turn", {"started": 900, "turn_end": 950}, "shell", 949.9, "ready", "background task"),
+        ("a new turn beside that command", {"started": 900, "prompt": 970}, "shell", 960, "working", ""),
+        ("interrupted beside that command", {"started": 900, "prompt": 950}, "shell", 960, "ready", "interrupted"),
         ("a turn that ended stays so", {"started": 900, "turn_end": 950}, "idle", 960, "ready", ""),
         ("a word that nobody knows", {"started": 900, "prompt": 950}, "dreaming", 960, "working", ""),
         ("a time that is none", {"started": 900, "prompt": 950}, "idle", "x", "working", ""),
@@ -176,3 +182,56 @@ def test_the_client_s_own_status_tells_what_no_hook_does(
     agent = Agent("a-1", "a", "x", created=890.0)
     found = judge(agent, known, ALIVE, NOW, speaks=True)
     assert (found.state, found.reason) == (state, reason), found.why
+
+
+@pytest.mark.parametrize(
+    ("speaks", "seen", "line", "state", "reason"),
+    [
+        (True, {"started": 900}, "Enter to confirm", "waiting", "dialog"),
+        (True, {"started": 900, "ready": 910}, "Enter to confirm", "ready", ""),
+        (True, {"started": 900, "prompt": 910}, "> ", "working", ""),
+        (True, {"started": 900}, "something nobody knows", "starting", ""),
+        (False, {"started": 900}, "Enter to confirm", "waiting", "question"),
+        (False, {"started": 900}, "> ", "ready", ""),
+        (False, {"started": 900}, "something nobody knows", "working", ""),
+    ],
+)
+def test_the_last_line_counts_where_the_client_says_nothing(
+    speaks: bool, seen: dict[str, float], line: str, state: str, reason: str
+) -> None:
+    shows = {"waiting": "Enter to confirm", "ready": "^> $"}
+    agent = Agent("a-1", "a", "x", created=890.0)
+    found = judge(agent, events(**seen), ALIVE, NOW, speaks=speaks, last_line=line, shows=shows)
+    assert (found.state, found.reason) == (state, reason), found.why
+
+
+def test_a_limit_that_is_over_needs_nobody() -> None:
+    agent = Agent("a-1", "a", "x", created=890.0)
+    for until, state, reason in (
+        (NOW + 60, "waiting", "limit"),
+        (NOW - 2, "waiting", "limit"),
+        (NOW - 60, "ready", "limit is over"),
+    ):
+        found = judge(agent, events(started=900, limit=(950, {"until": until})), ALIVE, NOW, speaks=True)
+        assert (found.state, found.reason) == (state, reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "then"),
+    [
+        ("You've hit your limit · resets 6:20am (UTC)", "2026-11-16T06:20:00+00:00"),
+        ("You've hit your limit · resets 3am (UTC)", "2026-11-17T03:00:00+00:00"),
+        ("You've hit your weekly limit · resets Nov 20, 3pm (UTC)", "2026-11-20T15:00:00+00:00"),
+        ("You've hit your weekly limit · resets Jan 2, 12am (UTC)", "2027-01-02T00:00:00+00:00"),
+        ("You've hit your limit · resets 7am (Europe/Berlin)", "2026-11-16T06:00:00+00:00"),
+        ("You've hit your limit · resets 25pm (UTC)", ""),
+        ("You've hit your limit · resets Feb 31, 3pm (UTC)", ""),
+        ("You've hit your limit · resets 3pm (../../etc/passwd)", ""),
+        ("You've hit your limit · resets 3pm (No/Where)", ""),
+        ("come back later", ""),
+    ],
+)
+def test_a_limit_names_its_end(text: str, then: str) -> None:
+    """From the words of the client: its other forms cannot be brought about here."""
+    said = datetime.fromisoformat("2026-11-16T04:20:17+00:00").timestamp()
+    assert resets(text, said) == (datetime.fromisoformat(then).timestamp() if then else None)

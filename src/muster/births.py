@@ -111,7 +111,11 @@ def start(fleet: Fleet, one: Found) -> bool:
 def clone(fleet: Fleet, one: Found, address: Address, text: str, labels: dict[str, str]) -> Found:
     """Another agent with the work, the uncommitted state and the conversation of this one."""
     agent = one.agent
-    session = store.read(one.host, agent.id, "session/*", "usage.json")
+    if fleet.type(agent.type).translate:
+        said = store.kept(one.host, agent.id)
+        session = {"session/client.jsonl": said} if said else {}
+    else:
+        session = store.read(one.host, agent.id, "session/*", "usage.json")
     place = address if address.place or not one.status.address.place else address._replace(host=one.status.address.host)
     spec = Spec(
         place,

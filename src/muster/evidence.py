@@ -6,6 +6,7 @@ Pure: fed by `store.survey`, it reads no clock and asks nobody.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from .model import Agent, Evidence, Status
@@ -41,10 +42,13 @@ def judge(
     *,
     speaks: bool,
     creator_alive: bool | None = None,
+    last_line: str = "",
+    shows: dict[str, str] | None = None,
 ) -> Status:
     """The state of one agent. `speaks`: its type fires events for its turns.
 
-    `pane` is what tmux says of its session, or None when there is no such session.
+    `pane` is what tmux says of its session, or None when there is no such session. `shows`: what the last line of its terminal
+    looks like (a regular expression) in which state; it counts where the agent's client does not speak, or has not yet.
     """
     events = dict(events)
     client = events.pop("client", {})
@@ -102,16 +106,32 @@ def judge(
             return status("lost", "never started", agent.created, "there is a record and no session")
         return status("lost", "its session is gone", started, "no end was recorded and tmux has no session")
 
+    shown = _shown(last_line, shows or {})
+    if shown:
+        seen.append(Evidence("last line", now, last_line[:200], shown))
     if not speaks:
+        if shown:
+            reason = "question" if shown == "waiting" else ""
+            return status(shown, reason, started, f"the last line of its terminal is what it shows when {shown}")
         return status("working", "", started, "a plain command is at work while its process runs")
     turns = {kind: event for kind, event in events.items() if kind in TURN and _time(event) >= started}
     kind = max(turns, key=lambda name: (_time(turns[name]), name != "started"), default="")
     if told := _client(kind, _time(turns.get(kind)), client, now):
         return status(*told)
+    if shown and kind in ("", "started"):
+        return status(
+            shown, "dialog" if shown == "waiting" else "", started, "its terminal shows it, its client said nothing"
+        )
     if not turns:
         return status("starting", "", started, "its process is up, it has said nothing yet")
     event = turns[kind]
     until = _finite(event.get("until"))
+    if kind == "limit" and until is None:
+        until = resets(str(event.get("text", "")), _time(event))
+    if kind == "limit" and until is not None and now > until + LIMIT_GRACE:
+        return status(
+            "ready", "limit is over", until, "the time that its client named for the end of the limit is past"
+        )
     return status(
         TURN[kind],
         REASON.get(kind, ""),
@@ -121,30 +141,77 @@ def judge(
     )
 
 
+#: An agent that goes on by itself when its limit is over has this long to say so.
+LIMIT_GRACE = 5.0
 #: A client says that it is idle a moment before its hook tells of the end of the turn: so long its file is not believed.
 SETTLED = 0.8
+BEHIND = "background task"
 
 
 def _client(kind: str, at: float, client: dict[str, Any], now: float) -> tuple[str, str, float, str] | None:
     """What the client's own file says that no hook told: state, reason, since and why; None where the hooks stand."""
     t, status = _time(client), client.get("status")
-    if t <= at or (status == "idle" and now - t < SETTLED):
+    idle = status in ("idle", "shell")  # shell: with a command of its own in the background
+    if status == "shell" and kind in ("turn-end", "ready", "error", "interrupted"):
+        return "ready", BEHIND, at, "its turn is over, and its client says that a command of it still runs"
+    if t <= at or (idle and now - t < SETTLED):
         return None
-    if status == "idle" and kind in ("prompt", "tool", "answered", "retry", "permission", "ask"):
+    if idle and kind in ("prompt", "tool", "answered", "retry", "permission", "ask"):
         return "ready", "interrupted", t, f"its client says that it is idle, and told no end of the turn after {kind!r}"
-    if status == "idle" and kind in ("", "started") and now - t > 4 * SETTLED:
+    if idle and kind in ("", "started") and now - t > 4 * SETTLED:
         return "ready", "", t, "its client says that it is idle, and its hooks have told nothing"
     if status == "busy" and kind in ("permission", "ask"):
         return "working", "", t, f"its client says that it is busy again after {kind!r}"
-    if status == "waiting" and kind in ("prompt", "tool", "answered"):
+    if status == "busy" and kind in ("", "started") and now - t > 4 * SETTLED:
+        return "working", "", t, "its client says that it is busy, and its hooks have told nothing"
+    if status == "waiting" and kind in ("", "started", "prompt", "tool", "answered"):
         return "waiting", "permission", t, "its client says that it waits"
     return None
+
+
+def _shown(line: str, shows: dict[str, str]) -> str:
+    """The state whose look the last line has; waiting before all others, since that is when somebody is needed."""
+    for state in ("waiting", "ready", "working"):
+        if state in shows and re.search(shows[state], line[:1000]):
+            return state
+    return ""
+
+
+def resets(text: str, t: float) -> float | None:
+    """The moment that the words of a limit name ("resets 3:30pm (Europe/Berlin)", "resets Nov 20, 3pm (UTC)"), said at `t`."""
+    named = r"resets (?:([A-Z][a-z]{2}) (\d{1,2}),? (?:at )?)?(\d{1,2})(?::(\d\d))? ?(am|pm)(?: \(([^)]*)\))?"
+    found = re.search(named, text[:1000])
+    if not found or not 1 <= int(found[3]) <= 12:
+        return None
+    from datetime import datetime, timedelta
+    from zoneinfo import ZoneInfo
+
+    month, day, hour, minute, half, zone = found.groups()
+    try:
+        said = datetime.fromtimestamp(t, ZoneInfo(zone) if zone else None)
+        at = said.replace(hour=int(hour) % 12 + 12 * (half == "pm"), minute=int(minute or 0), second=0, microsecond=0)
+        if month:
+            at = at.replace(month=datetime.strptime(month, "%b").month, day=int(day))
+            return (at if at > said else at.replace(year=at.year + 1)).timestamp()
+        return (at if at > said else at + timedelta(days=1)).timestamp()
+    except (ValueError, OSError, KeyError):
+        return None
+
+
+def screened(status: Status, screen: str, tells: str) -> Status:
+    """With the last line of the screen that tells something (`tells`, a regular expression). It changes no state."""
+    lines = [line.strip() for line in screen.split("\n") if tells and re.search(tells, line[:1000])]
+    if not lines:
+        return status
+    return status._replace(evidence=(*status.evidence, Evidence("screen", status.now, lines[-1][:200])))
 
 
 def last_word(events: dict[str, dict[str, Any]]) -> str:
     """The newest thing a client said that a person can read; empty for a plain command."""
     spoken = {
-        kind: event for kind, event in events.items() if kind in ("turn-end", "ask", "permission", "tool", "error")
+        kind: event
+        for kind, event in events.items()
+        if kind in ("turn-end", "ask", "permission", "tool", "error", "limit")
     }
     if not spoken:
         return ""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import config, evidence, fanout, hosts, store, tmux
 from .errors import MusterError, NotFound, TimedOut, Unreachable, UsageError
 from .host import Found, Host, shell_file
-from .model import ENDED, Address, Agent, Spec, Status
+from .model import ENDED, LIVE, Address, Agent, Spec, Status
 from .plugins import CLIENTS, AgentType, agent_type
 from .providers import local
 
@@ -185,6 +185,14 @@ class Fleet:
             if status.agent.id == one.agent.id:
                 return status
         raise NotFound(f"{one.status.address} is gone", "muster list")
+
+    def explain(self, one: Found) -> Status:
+        """The same agent with one more piece of evidence, for which its terminal is looked at."""
+        from . import tmux
+
+        tells = self._known(one.agent.type).tells
+        shown = (tmux.screen(one.host, one.agent.id) or "") if tells and one.status.state in LIVE else ""
+        return evidence.screened(one.status, shown, tells)
 
     def wait(
         self,
@@ -428,8 +436,10 @@ class Fleet:
                 seen.events,
                 seen.pane,
                 survey.now,
-                speaks=self._speaks(seen.agent.type),
+                speaks=(kind := self._known(seen.agent.type)).speaks,
                 creator_alive=seen.creator_alive,
+                last_line=seen.last_line,
+                shows=kind.shows,
             )
             said = evidence.last_word(seen.events)
             statuses.append(
@@ -437,19 +447,19 @@ class Fleet:
                     host=host.name,
                     provider=host.provider,
                     usage=seen.usage,
-                    last_line=said or seen.last_line,
+                    last_line=said or ("" if kind.speaks and status.state == "working" else seen.last_line),
                 )
             )
         return statuses
 
-    def _speaks(self, name: str) -> bool:
+    def _known(self, name: str) -> AgentType:
         if name == "command":
-            return False
+            return AgentType(name)
         try:
-            return self.type(name).speaks
+            return self.type(name)
         except MusterError:
             # Made with a type that this configuration does not have: its events still count.
-            return True
+            return AgentType(name, speaks=True)
 
 
 def _is_glob(name: str) -> bool:

@@ -7,6 +7,7 @@ fired for this very text is. A type that leaves no receipt can be typed to, and 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -31,15 +32,16 @@ def deliver(host: Host, look: Callable[[], Status], kind: AgentType, text: str) 
 
     Raises `Stuck` with a dialog open, `TimedOut` without a receipt, `MusterError` when it does not run.
     """
-    encoded(text)
-    status = _when_open(look)
+    text = typable(text)
+    status = _when_open(look, kind)
     agent_id = status.agent.id
     owner = _lock(host, status)
     try:
         before = _receipts(host, agent_id)
-        if kind.clear:
-            tmux.keys(host, agent_id, *kind.clear)
-        tmux.paste(host, agent_id, text)
+        _open_box(host, status, kind)
+        # To a client with a box of its own an Enter behind `\\` is a new line, and behind `@word` the choice of a file.
+        taken = kind.box and text[:1] not in tuple(kind.guard) and re.search(r"(?:\\|(?:^|\s)[@/#]\S*)\Z", text)
+        tmux.paste(host, agent_id, f"{text} " if taken else text)
         if kind.translate:
             _settle(host, agent_id, text)
         tmux.keys(host, agent_id, "Enter")
@@ -50,9 +52,42 @@ def deliver(host: Host, look: Callable[[], Status], kind: AgentType, text: str) 
         store.unlock(host, agent_id, "lock", owner)
 
 
+def _open_box(host: Host, status: Status, kind: AgentType) -> None:
+    """Empty the input box of what somebody left there. A dialog in front of it would eat the text: the one that tells of a limit is
+    closed, any other is for a person.
+    """
+    name, agent_id = status.agent.name, status.agent.id
+    dialog, empty = kind.shows.get("waiting", ""), kind.box
+
+    def shows(look: str, last: bool = False) -> bool:
+        shown = (tmux.screen(host, agent_id) or "").rstrip()
+        return bool(re.search(look, shown.rpartition("\n")[2] if last else shown, re.MULTILINE))
+
+    if dialog and shows(dialog, last=True):
+        if not status.reason.startswith("limit"):
+            raise Stuck(f"{name} shows a dialog, the text was not sent", f"muster connect {name}")
+        tmux.keys(host, agent_id, *kind.no)
+        _until(lambda: not shows(dialog, last=True), SETTLE_SECONDS, f"{name} still shows its dialog", name)
+    if not kind.clear or (empty and shows(empty)):
+        return
+    tmux.keys(host, agent_id, *kind.clear)
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while empty and not shows(empty) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+
+
 def normal(text: str) -> str:
-    """The text as clients take it: their input boxes make four spaces of a tab and drop newlines at the end."""
-    return text.replace("\t", "    ").rstrip("\n")
+    """The text as clients take it: their input boxes make four spaces of a tab and drop white space at both ends."""
+    return text.replace("\t", "    ").strip()
+
+
+def typable(text: str) -> str:
+    """The text with plain newlines; `UsageError` when it holds what a terminal would obey, such as the end of a paste."""
+    encoded(text)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if found := re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text):
+        raise UsageError(f"the text holds the control character {found[0]!r}", "tr -d '[:cntrl:]' takes them out")
+    return text
 
 
 def guarded(kind: AgentType, text: str, more: str = "") -> str:
@@ -82,12 +117,56 @@ def answer(host: Host, look: Callable[[], Status], kind: AgentType, text: str) -
         tmux.keys(host, status.agent.id, *(kind.yes if text == "yes" else kind.no))
         _until(lambda: look().since > status.since, RECEIPT_SECONDS, f"{name} still shows its dialog", name)
         return "answered"
+    if status.reason == "question" and kind.menu:
+        return _choose(host, look, kind, status, text)
     if status.reason == "question":
         return deliver(host, look, kind, text)
     raise Stuck(f"{name} waits for {status.reason}, which nobody can answer", f"muster explain {name}")
 
 
-def _when_open(look: Callable[[], Status]) -> Status:
+def _choose(host: Host, look: Callable[[], Status], kind: AgentType, status: Status, text: str) -> str:
+    """Answer a menu: with one of its entries, by its words or its number, else in words of one's own."""
+    agent_id, name = status.agent.id, status.agent.name
+    own, send = kind.menu
+    shown = tmux.screen(host, agent_id) or ""
+    entries = _entries(shown)
+    if not entries:
+        raise Stuck(f"{name} shows no menu that can be answered from here", f"muster connect {name}")
+    wanted = {label.casefold(): digit for digit, label in entries.items()} | {digit: digit for digit in entries}
+    if digit := wanted.get(text.strip().casefold()):
+        tmux.keys(host, agent_id, digit)
+    elif digit := next((digit for digit, label in entries.items() if label.startswith(own)), ""):
+        tmux.keys(host, agent_id, digit)
+        tmux.paste(host, agent_id, text)
+        _settle(host, agent_id, text)
+        tmux.keys(host, agent_id, "Enter")
+    else:
+        raise Stuck(f"{name} takes only what it names: {', '.join(entries.values())}", f"muster connect {name}")
+
+    def over() -> bool:
+        if look().since > status.since:
+            return True
+        now = _entries(tmux.screen(host, agent_id) or "")
+        if digit := next((digit for digit, label in now.items() if label.startswith(send)), ""):
+            tmux.keys(host, agent_id, digit)
+            return False
+        return bool(now) and now != entries  # there is another question
+
+    _until(over, RECEIPT_SECONDS, f"{name} still shows its question", name)
+    return "answered"
+
+
+def _entries(screen: str) -> dict[str, str]:
+    """The menu at the end of a screen: its numbers and the words beside them. One with boxes to tick is none."""
+    entries: dict[str, str] = {}
+    for digit, label in re.findall(r"^\W*(\d)\. (.*\S)", screen, re.MULTILINE):
+        if digit == "1":
+            entries = {}
+        entries[digit] = label
+    return {} if any(label.startswith("[") for label in entries.values()) else entries
+
+
+def _when_open(look: Callable[[], Status], kind: AgentType) -> Status:
     """The agent once its input is open, or the reason why it will not be."""
     deadline = time.monotonic() + READY_SECONDS
     while True:
@@ -97,6 +176,10 @@ def _when_open(look: Callable[[], Status]) -> Status:
             raise MusterError(f"{name} is {status.state}, nobody would read it", f"muster start {name}")
         if status.state == "waiting" and status.reason == "permission":
             raise Stuck(f"{name} waits for a permission, the text was not sent", f"muster answer {name} yes, or no")
+        if status.state == "waiting" and status.reason == "dialog":
+            raise Stuck(f"{name} shows a dialog, the text was not sent", f"muster connect {name}")
+        if status.state == "waiting" and status.reason == "question" and kind.menu:
+            raise Stuck(f"{name} asks a question, the text was not sent", f"muster answer {name} TEXT")
         if status.state != "starting":
             return status
         if time.monotonic() > deadline:

@@ -57,6 +57,10 @@ class AgentType(NamedTuple):
     """How the initial message goes in: `argument`, `environment` ($MUSTER_PROMPT) or `typed`."""
     speaks: bool = False
     """Its client fires events for its turns; else it is a plain command."""
+    shows: dict[str, str] = {}
+    """What the last line of its terminal looks like (regular expressions) when it is `ready`, `waiting` or `working`."""
+    tells: str = ""
+    """Which lines of its screen are worth telling by `explain` (a regular expression), such as that it tries again."""
     receipt: str = ""
     """The event that proves that it took a message; empty: text can only be typed."""
     transcript: str = ""
@@ -67,10 +71,14 @@ class AgentType(NamedTuple):
     """First characters that it would take for a command of its own, such as `/` and `!`."""
     clear: tuple[str, ...] = ()
     """Keys that empty its input box."""
+    box: str = ""
+    """What a screen with an empty input box looks like (a regular expression); without it `clear` is pressed before each message."""
     bypass: tuple[str, ...] = ()
     """Arguments that make it skip its permission dialogs; empty: it has no such mode."""
     policy: bool = False
     """It takes the rules of `[permissions]`; only with `prepare`."""
+    menu: tuple[str, ...] = ()
+    """Its questions are menus: what the entries for an answer in one's own words, and for sending all answers, begin with."""
     yes: tuple[str, ...] = ("Enter",)
     no: tuple[str, ...] = ("Escape",)
     prepare: Callable[[Launch], Prepared] | None = None

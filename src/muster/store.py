@@ -71,22 +71,15 @@ def survey(host: Host, timeout: float | None = ANSWER_SECONDS) -> Survey:
     panes: dict[str, dict[str, Any]] = {}
     files: dict[str, dict[str, str]] = {}
     names: dict[str, str] = {}
-    clients: dict[str, str] = {}
-    own: dict[str, str] = {}
     for line in text.decode("utf-8", "replace").split("\n"):
         kind, _, rest = line.partition(" ")
         if kind == "file":
             path, _, content = rest.partition("\t")
             agent_id, _, file = path.partition("/")
-            if not agent_id:
-                own[path] = content
-            elif agent_id == "..":
+            if agent_id == "..":
                 names[file.removeprefix("names/")] = content
             elif agent_id in files:
                 files[agent_id][file] = content
-        elif kind == "client":
-            agent_id, _, path = rest.partition(" ")
-            clients[agent_id] = path
         elif kind == "dir":
             files[rest] = {}
         elif kind == "pane" and rest.count(" ") >= 4:
@@ -111,12 +104,24 @@ def survey(host: Host, timeout: float | None = ANSWER_SECONDS) -> Survey:
         events = {
             file[3:]: event for file, text in found.items() if file.startswith("ev/") and (event := _object(text))
         }
-        if status := _object(own.get(clients.get(agent_id, ""), "")):
+        if status := _status(agent, found):
             events["client"] = status
         usage = _object(found.get("usage.json", ""))
         agents.append(Seen(agent, events, panes.get(agent_id), usage, lines.get(agent_id, ""), maker))
     agents.sort(key=lambda seen: (seen.agent.created, seen.agent.name))
     return Survey(now, agents)
+
+
+def _status(agent: Agent, files: dict[str, str]) -> dict[str, Any]:
+    """What the agent's client says of itself; other clients that the agent started write theirs beside it."""
+    told = [_object(text) for file, text in files.items() if file.startswith("client/home/sessions/")]
+    own = [status for status in told if status.get("sessionId") == agent.session] or told
+
+    def at(status: dict[str, Any]) -> float:
+        t = status.get("statusUpdatedAt")
+        return t if isinstance(t, int | float) else 0
+
+    return max(own, key=at, default={})
 
 
 def claim(host: Host, agent: Agent) -> str:
@@ -314,11 +319,12 @@ CONVERSATION = 64 << 20
 
 def conversation(host: Host, agent_id: str, limit: int = CONVERSATION) -> list[dict[str, Any]]:
     """The lines of the transcript that the agent's client keeps, wherever it said that this is."""
-    told = read(host, agent_id, "ev/session").get("ev/session", b"")
-    where = _object(told.decode("utf-8", "replace")).get("where")
-    if not isinstance(where, str) or not where.startswith("/") or not where.endswith(".jsonl"):
-        return []
-    return objects(host.run(["tail", "-c", str(limit), "--", where]).stdout)
+    return objects(kept(host, agent_id, limit))
+
+
+def kept(host: Host, agent_id: str, limit: int = CONVERSATION) -> bytes:
+    """The end of that transcript, as it is."""
+    return checked(host, "conversation", agent_id, str(limit))
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from pathlib import Path
 
 from muster.agents.claude import translate
@@ -179,10 +181,92 @@ def test_a_first_message_is_never_an_option_or_a_command_of_the_client(claude: C
     assert claude.each_heard() == [["Message: --version is what I want to know"], ["Message: /help me"]]
 
 
-def test_a_clone_says_that_the_conversation_stays_behind(claude: Claude) -> None:
+def test_a_clone_goes_on_with_the_conversation(claude: Claude) -> None:
     made(claude, "remember this")
     until(claude, "ready")
-    told = claude.ok("clone", "one", "two", "-m", "what do you remember?")
-    assert "its conversation stays behind" in told.stderr
+    claude.ok("clone", "one", "two", "-m", "what do you remember?")
     claude.ok("wait", "two", "--until", "ready", "--timeout", "60s")
-    assert claude.each_heard() == [["remember this"], ["what do you remember?"]]
+    assert claude.each_heard() == [["remember this"], ["remember this", "what do you remember?"]]
+    claude.ok("message", "one", "-m", "only you")
+    until(claude, "ready")
+    assert claude.each_heard()[0] == ["remember this", "only you"]
+    said = [entry["text"] for entry in claude.ok("transcript", "two", "--json").json["entries"]]
+    assert said == ["remember this", "remember this", "what do you remember?", "what do you remember?"]
+
+
+# A machine on which the client was never started
+
+
+def kept(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_it_starts_without_a_dialog_where_it_never_ran(claude: Claude) -> None:
+    shutil.rmtree(claude.home / ".claude")
+    (claude.home / ".claude.json").unlink()
+    made(claude, "hello there")
+    until(claude, "ready")
+    assert claude.heard() == ["hello there"]
+    assert not (claude.home / ".claude.json").exists() and not (claude.home / ".claude").exists()
+    claude.server.register("tool", {"shell": "echo made > made.txt"}, {"text": "made it"})
+    claude.ok("create", "two", "claude", "--permissions", "bypass", "--no-connect", "-m", "#scn:tool please")
+    claude.ok("wait", "two", "--until", "ready", "--timeout", "60s")
+    assert (Path(str(claude.agents()["two"]["workdir"])) / "made.txt").exists()
+
+
+def test_what_the_user_has_is_in_effect_and_stays_as_it_is(claude: Claude) -> None:
+    """Instructions, a slash command, a hook and an MCP server: of the user, and in the user's own files."""
+    own = claude.home / ".claude"
+    (own / "CLAUDE.md").write_text("The password is swordfish.\n")
+    (own / "commands").mkdir()
+    (own / "commands" / "greet.md").write_text("Say hello to $ARGUMENTS\n")
+    told = claude.home / "told"
+    settings = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": f"echo stop >>{told}"}]}]}}
+    (own / "settings.json").write_text(json.dumps(settings))
+    state = json.loads((claude.home / ".claude.json").read_text())
+    server = {"command": "sh", "args": ["-c", f"echo began >>{claude.home}/mcp; cat >/dev/null"]}
+    state |= {"projects": {}, "mcpServers": {"mine": server}}
+    (claude.home / ".claude.json").write_text(json.dumps(state, indent=2))
+    before = {**kept(own), "state": (claude.home / ".claude.json").read_bytes()}
+    claude.server.watch = ["swordfish"]
+    made(claude, "hello there")
+    until(claude, "ready")
+    claude.ok("message", "one", "--raw", "-m", "/greet Ann")
+    eventually(lambda: "Say hello to Ann" in claude.heard()[-1])
+    eventually(lambda: told.exists() and told.read_text() == "stop\nstop\n")
+    assert claude.server.turns()[0].noticed == ["swordfish"]
+    assert (claude.home / "mcp").exists()
+    after = {**kept(own), "state": (claude.home / ".claude.json").read_bytes()}
+    grown = {name for name in after if name.startswith("projects/")}
+    assert {name: after[name] for name in after.keys() - grown} == before
+
+
+def login(token: str) -> str:
+    """A made-up login, as the client writes it down."""
+    far = int((time.time() + 86400) * 1000)
+    told = {"accessToken": token, "refreshToken": f"{token}-refresh", "expiresAt": far, "subscriptionType": "max"}
+    return json.dumps({"claudeAiOauth": {**told, "scopes": ["user:inference", "user:profile"]}})
+
+
+def test_agents_share_one_login_in_place_and_take_up_what_another_refreshed(claude: Claude) -> None:
+    """No token service can be reached here: the refreshed login is put into the file as another client would do it."""
+    del claude.env["ANTHROPIC_API_KEY"]
+    file = claude.home / ".claude" / ".credentials.json"
+    file.write_text(login("first-token"))
+    claude.server.watch = ["first-token", "second-token"]
+    for name in ("one", "two"):
+        claude.ok("create", name, "claude", "--no-connect", "-m", f"hello {name}")
+        claude.ok("wait", name, "--until", "ready", "--timeout", "60s")
+    assert {tuple(request.noticed) for request in claude.server.turns()} == {("first-token",)}
+    file.write_text(login("second-token"))
+    claude.server.refused = ["first-token"]
+    before = file.read_bytes()
+    for name in ("one", "two"):
+        claude.ok("message", name, "-m", f"again {name}")
+        claude.ok("wait", name, "--until", "ready", "--timeout", "60s")
+    answered = [request.noticed for request in claude.server.turns() if request.status == 200][2:]
+    assert answered == [["second-token"], ["second-token"]]
+    assert claude.each_heard() == [["hello one", "again one"], ["hello two", "again two"]]
+    assert file.read_bytes() == before
+    copies = [path for path in claude.muster_home.rglob(".credentials.json") if not path.is_symlink()]
+    assert copies == []

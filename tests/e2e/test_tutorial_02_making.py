@@ -8,8 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from muster.tutorial import E2eSession, expect
 
 from ..conftest import eventually

@@ -103,6 +103,7 @@ class Request:
     status: int = 0  # 0 while it is not answered, 200, an error; -1 when the connection was cut
     usage: dict[str, int] = field(default_factory=dict)
     ended: float = 0.0  # when the whole answer was sent; 0 when it was not, as when the client hung up
+    noticed: list[str] = field(default_factory=list)  # of the words to watch for, those that stand anywhere in it
 
 
 @dataclass
@@ -353,6 +354,10 @@ class ModelServer:
     ) -> None:
         self.scenarios: dict[str, list[Step]] = dict(scenarios or {})
         self.requests: list[Request] = []
+        self.watch: list[str] = []
+        """Words to look for in all of a request, its credentials included; see `Request.noticed`."""
+        self.refused: list[str] = []
+        """Of these words, those whose requests are answered with 401."""
         self._lock = threading.Lock()
         self._failed: dict[tuple[str, int, str, int], int] = {}
         self._held: dict[str, threading.Event] = {}
@@ -554,6 +559,8 @@ class _Talk(BaseHTTPRequestHandler):
             bytes=len(raw),
             headers=heads,
         )
+        everything = f"{list(self.headers.values())}{raw.decode(errors='replace')}"
+        request.noticed = [word for word in self.server.model.watch if word in everything]
         self.server.model._record(request)
         return request
 
@@ -562,6 +569,8 @@ class _Talk(BaseHTTPRequestHandler):
         request = self._note(body, raw)
         api = APIS[request.api]
         step = _title(body) if request.side else model._step(request, api.read(body)[0])
+        if set(request.noticed) & set(model.refused):
+            step = {"error": 401}
         if "hold" in step:
             model._event(step["hold"]).wait()
         model._over.wait(step.get("delay", 0))
@@ -667,6 +676,7 @@ def _reset_headers(api: str, seconds: float) -> dict[str, str]:
         "anthropic-ratelimit-requests-remaining": "0",
         "anthropic-ratelimit-requests-reset": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)),
         "anthropic-ratelimit-unified-status": "rejected",
+        "anthropic-ratelimit-unified-representative-claim": "five_hour",
         "anthropic-ratelimit-unified-reset": str(int(at)),
     }
 

@@ -1,12 +1,14 @@
 """Claude Code. Its own hooks say what it does, its session id is fixed at launch, and the user's configuration stays as it is.
 
-The hooks come by `--settings`, a file in the agent's own folder, and are merged by the client with the user's own.
+The hooks come by `--settings`, a file in the agent's own folder, and are merged by the client with the user's own; what else the
+client would write into the user's folder, or ask at a first start, is the business of sh/agent/claude-layer.sh.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from typing import Any
 
@@ -36,19 +38,37 @@ def prepare(launch: Launch) -> Prepared:
         return {"matcher": matcher, "hooks": [command]}
 
     hooks = {name: [call(words)] for name, words in HOOKS.items()}
-    # With a first message it is not ready before that is done; a session that is taken up again has none.
-    hooks["SessionStart"] = [call(SESSION), call(("ready",), "resume" if launch.message else "")]
+    # With a first message it is not ready before that is done. A session also starts when one is compacted, in a turn.
+    hooks["SessionStart"] = [call(SESSION), call(("ready-again" if launch.message else "ready",), "startup|resume")]
     # The client's own rules: it knows what a command line does, which no pattern of ours would.
-    settings = {"hooks": hooks, **({"permissions": launch.rules} if launch.rules else {})}
-    files = {"client/settings.json": json.dumps(settings).encode(), "bin/tally": _tally()}
+    settings: dict[str, Any] = {"hooks": hooks, **({"permissions": launch.rules} if launch.rules else {})}
+    if launch.agent.permissions == "bypass":
+        # Whoever wrote bypass has been asked: no dialog of the client asks again.
+        settings |= {"skipDangerousModePermissionPrompt": True, "enableAllProjectMcpServers": True}
+    files = {
+        "client/settings.json": json.dumps(settings).encode(),
+        "client/key": launch.key.encode(),
+        "bin/layer": _program("layer"),
+        "bin/tally": _program("tally"),
+        **_renamed(launch.session, launch.key),
+    }
+    if not launch.agent.origin:
+        files["client/trusted"] = b""
     own = ("--settings", f"{launch.folder}/client/settings.json", *launch.args)
-    start = ("claude", "--session-id", launch.key, *own)
-    return Prepared(start, ("claude", "--resume", launch.key, *own), files, launch.key)
+    start, resume = ("claude", "--session-id", launch.key, *own), ("claude", "--resume", launch.key, *own)
+    return Prepared(resume if launch.session else start, resume, files, launch.key)
 
 
-def _tally() -> bytes:
-    with open(os.path.join(SH, "agent", "claude-tally.sh"), "rb") as file:
+def _program(name: str) -> bytes:
+    with open(os.path.join(SH, "agent", f"claude-{name}.sh"), "rb") as file:
         return file.read()
+
+
+def _renamed(session: dict[str, bytes], key: str) -> dict[str, bytes]:
+    """A conversation as one of its own: the client finds it by the id in its lines."""
+    found = re.search(rb'"sessionId": ?"([0-9a-f-]{36})"', session.get("session/client.jsonl", b""))
+    old = found[1] if found else b""
+    return {name: content.replace(old, key.encode()) if old else content for name, content in session.items()}
 
 
 def translate(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -133,12 +153,16 @@ TYPE = AgentType(
     argv=("claude",),
     prompt="argument",
     speaks=True,
+    shows={"waiting": "Enter to confirm"},
+    tells="Retrying in ",
     receipt="prompt",
     translate=translate,
     guard="/!",
-    clear=("C-u",),
+    clear=("C-u",) * 30 + ("C-k",) * 30,
+    box="^❯\\s*$",
     bypass=("--dangerously-skip-permissions",),
     policy=True,
+    menu=("Type something", "Submit answers"),
     yes=("1",),
     no=("Escape",),
     prepare=prepare,

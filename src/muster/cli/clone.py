@@ -35,6 +35,4 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     else:
         render.out(str(made.status.address))
         render.note(f"cloned {one.status.address} as {made.status.address}")
-        if fleet.type(one.agent.type).translate:
-            render.note(f"  its conversation stays behind: {one.agent.type} keeps that by the folder it works in")
     return 0

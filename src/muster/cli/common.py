@@ -105,6 +105,7 @@ def agent_json(status: Status, git: tuple[int, int] | None = None) -> dict[str, 
         "last_line": render.plain(status.last_line)[:500] or None,
         "id": agent.id,
         "exit_code": status.exit_code,
+        "until": status.until,
     }
 
 

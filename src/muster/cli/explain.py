@@ -18,7 +18,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    status = fleet.get(args.name).status
+    status = fleet.explain(fleet.get(args.name))
     if args.json:
         render.document(
             {

@@ -4,7 +4,6 @@
 #   pane SESSION DEAD STATUS SIGNAL PID COMMAND
 #   dir ID
 #   file ID/NAME<TAB>line, file ../names/NAME<TAB>ID
-#   client ID PATH, file PATH<TAB>line: where the agent's client keeps its own status, and that
 #   tail output of the newest recordings, behind a line "tails"
 mu_now=$(date +%s.%N)
 case $mu_now in *N) mu_now=${mu_now%.*} ;; esac
@@ -21,22 +20,15 @@ mu_files() {
 		for mu_kind in started ready prompt queued tool answered retry turn-end interrupted ask permission limit error stopped exit; do
 			printf '%s\n' "$mu_dir/ev/$mu_kind"
 		done
+		# What the agent's client itself writes down of its status, under the number of its process.
+		mu_count=0
+		for mu_file in "$mu_dir"/client/home/sessions/*.json; do
+			case $mu_file in *[!A-Za-z0-9_./-]*) continue ;; esac
+			mu_count=$((mu_count + 1))
+			[ "$mu_count" -gt 20 ] || printf '%s\n' "$mu_file"
+		done
 	done
 	for mu_file in ../names/*; do printf '%s\n' "$mu_file"; done
-	mu_clients | while read -r mu_kind mu_dir mu_file; do printf '%s\n' "$mu_file"; done
-}
-mu_clients() {
-	for mu_dir in *; do
-		case $mu_dir in *[!A-Za-z0-9_-]*) continue ;; esac
-		[ -f "$mu_dir/client/status" ] && [ ! -h "$mu_dir/client/status" ] || continue
-		mu_file=
-		IFS= read -r mu_file <"$mu_dir/client/status" || :
-		# The agent may have written any path there: only one that looks like a status is read, and nothing odd reaches xargs.
-		case $mu_file in
-		*[!A-Za-z0-9_./-]* | *..*) ;;
-		/*/sessions/*.json) printf 'client %s %s\n' "$mu_dir" "$mu_file" ;;
-		esac
-	done
 }
 mu_tails() {
 	for mu_dir in *; do
@@ -47,7 +39,6 @@ mu_tails() {
 for mu_dir in *; do
 	case $mu_dir in *[!A-Za-z0-9_-]*) ;; *) printf 'dir %s\n' "$mu_dir" ;; esac
 done
-mu_clients
 # Plain files of a sane size only: no pipe, device, link or flood in an agent's folder may stop the survey.
 # shellcheck disable=SC2016  # the inner shell's and awk's own
 mu_files | xargs sh -c '[ $# = 0 ] || exec find "$@" -prune -type f -size -8192' find 2>/dev/null | awk '{

@@ -15,8 +15,15 @@ work)
 	fi
 	;;
 forget)
-	# forget ID NAME: the agent's folder and its name; from here on it is only in the trash.
+	# forget ID NAME: the agent's folder and its name; from here on it is only in the trash, with a copy of what its client
+	# keeps of the conversation.
 	mkdir -p "trash/$1"
+	mu_file=$(sed -n 's/.*"where":"\([^"\\]*\)".*/\1/p' "agents/$1/ev/session" 2>/dev/null) || mu_file=
+	case $mu_file in
+	/*.jsonl)
+		[ ! -f "$mu_file" ] || { mkdir -p "agents/$1/session" && cp "$mu_file" "agents/$1/session/client.jsonl" 2>/dev/null; } || :
+		;;
+	esac
 	[ ! -d "agents/$1" ] || mv "agents/$1" "trash/$1/agent"
 	[ "$(cat "names/$2" 2>/dev/null)" != "$1" ] || rm -f "names/$2"
 	;;

@@ -6,6 +6,11 @@ dir=${MUSTER_AGENT_DIR:-$(dirname "$(dirname "$0")")}
 kind=$1
 shift
 [ -d "$dir/ev" ] || exit 0
+# ready-again: at its first launch the agent is not ready, it has a message to answer.
+if [ "$kind" = ready-again ]; then
+	if grep -qs 'launch=1$' "$dir/launch"; then exit 0; fi
+	kind=ready
+fi
 fields=$(head -c 4000000 | LC_ALL=C awk -v want="$*" -v heard="$([ "$kind" != prompt ] || printf %s "$dir/heard.$$")" '
 function without(text, escape, at, slashes) {
 	# The text without this escape at its end. A backslash begins one only as the last of an odd number.
@@ -55,18 +60,6 @@ END {
 		else if (char == ",") value = 0
 	}
 }')
-case $kind in
-session | prompt)
-	# Some clients keep a file of their own status; it tells of what no hook does, such as a turn that was interrupted.
-	where=$(printf %s "$fields" | sed -n 's/.*"where":"\([^"\\]*\)".*/\1/p')
-	if [ -n "$where" ]; then
-		id=${where##*/}
-		for file in "${where%/projects/*}"/sessions/*.json; do
-			if grep -qs "\"${id%.jsonl}\"" "$file"; then printf '%s\n' "$file" >"$dir/client/status"; fi
-		done
-	fi
-	;;
-esac
 if [ -f "$dir/heard.$$" ]; then mv -f "$dir/heard.$$" "$dir/heard.json"; fi
 # What the turn cost. The client writes its last words down a moment after it tells of them: it is counted again then.
 if [ -f "$dir/bin/tally" ]; then
@@ -74,5 +67,9 @@ if [ -f "$dir/bin/tally" ]; then
 	[ -z "$where" ] || (sh "$dir/bin/tally" "$where" && sleep 1 && sh "$dir/bin/tally" "$where") </dev/null >/dev/null 2>&1 &
 fi
 # A question of the client comes by the same door as a permission.
-case $kind,$fields in permission,*'"tool":"AskUserQuestion"'*) kind=ask ;; esac
+case $kind,$fields in
+permission,*'"tool":"AskUserQuestion"'*) kind=ask ;;
+# A turn that failed for want of quota waits for a moment that the client names; a server that is only busy is no limit.
+error,*'"error":"rate_limit"'*"hit your"* | error,*"hit your"*'"error":"rate_limit"'*) kind=limit ;;
+esac
 exec sh "$dir/bin/event" "$kind" "$fields"

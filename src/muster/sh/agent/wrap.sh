@@ -38,6 +38,8 @@ mkdir -p "$TMUX_TMPDIR"
 export TERM MUSTER_AGENT_DIR MUSTER_RESULT PATH TMUX_TMPDIR
 # shellcheck disable=SC1091
 . "$dir/env"
+# shellcheck disable=SC1091
+[ ! -f "$dir/bin/layer" ] || . "$dir/bin/layer"
 timeout=0 cap=67108864 launch=1
 # shellcheck disable=SC1091
 . "$dir/launch"

@@ -1,0 +1,54 @@
+# shellcheck shell=sh disable=SC2154  # $dir is the wrapper's
+# layer: Claude Code's configuration folder for this agent alone, read by the wrapper before each launch. All that the user has in
+# his own is linked, so it is in effect; what the client keeps for itself stays here. The user's login is used in place, with the
+# client's own lock on it, so that any number of agents refresh it in turn.
+mine=$dir/client/home
+# Begun inside another agent: its layer is not the user's folder.
+if [ -n "${CLAUDE_CONFIG_DIR:-}" ] && [ -f "$CLAUDE_CONFIG_DIR/.muster" ]; then
+	CLAUDE_CONFIG_DIR=$(cat "$CLAUDE_CONFIG_DIR/.muster")
+	unset CLAUDE_CODE_SANDBOXED CLAUDE_SECURESTORAGE_CONFIG_DIR
+fi
+theirs=${CLAUDE_CONFIG_DIR:-$HOME/.claude}
+state=${CLAUDE_CONFIG_DIR:-$HOME}/.claude.json
+mkdir -p "$mine" "$dir/client"
+printf '%s' "${CLAUDE_CONFIG_DIR:-}" >"$mine/.muster"
+for file in "$mine"/* "$mine"/.[!.]*; do
+	if [ -h "$file" ] && [ ! -e "$file" ]; then rm -f "$file"; fi
+done
+for file in "$theirs"/* "$theirs"/.[!.]*; do
+	case ${file##*/} in
+	# What the client writes down of its runs; two clients do not share that.
+	.claude.json* | .muster | .last-* | backups | cache | daemon* | debug | file-history | history.jsonl | ide | image-cache | \
+		jobs | paste-cache | session-env | sessions | shell-snapshots | stats-cache.json | statsig | tasks | telemetry | todos) ;;
+	*) [ ! -e "$file" ] || [ -e "$mine/${file##*/}" ] || ln -sf "$file" "$mine/${file##*/}" ;;
+	esac
+done
+
+# Its state begins as the user's, with what it would ask at its first start answered: whoever gave this key to the agent means it
+# to be used, unless the user has said otherwise to the client. Of a key that comes twice the last one counts.
+more='"hasCompletedOnboarding":true'
+key=${ANTHROPIC_API_KEY:-}
+[ ${#key} -le 20 ] || key=${key#"${key%????????????????????}"}
+case $key in
+'' | *[!A-Za-z0-9_-]*) ;;
+*) grep -qsF -e "\"$key\"" "$state" || more="$more,\"customApiKeyResponses\":{\"approved\":[\"$key\"],\"rejected\":[]}" ;;
+esac
+{ cat "$state" 2>/dev/null || :; } | awk -v more="$more" '
+{ text = text $0 "\n" }
+END {
+	if (!sub(/}[ \t\r\n]*$/, "", text)) text = "{"
+	print text (text ~ /"/ ? "," : "") more "}"
+}' >"$mine/.claude.json"
+
+export CLAUDE_SECURESTORAGE_CONFIG_DIR="${CLAUDE_SECURESTORAGE_CONFIG_DIR-${CLAUDE_CONFIG_DIR:-}}"
+export CLAUDE_CONFIG_DIR="$mine"
+# The work dir comes from a folder of the user's: he was in it when he asked for the agent.
+[ ! -f "$dir/client/trusted" ] || export CLAUDE_CODE_SANDBOXED=1
+
+# A conversation to go on with, put where the client looks for it: in a folder that is called by the work dir.
+if [ -f "$dir/session/client.jsonl" ]; then
+	name=$(cd "$(cat "$dir/cwd")" && pwd -P | tr -c 'A-Za-z0-9\n' -)
+	mkdir -p "$mine/projects/$name"
+	name=$mine/projects/$name/$(cat "$dir/client/key").jsonl
+	[ -e "$name" ] || mv "$dir/session/client.jsonl" "$name"
+fi

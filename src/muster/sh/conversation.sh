@@ -1,0 +1,9 @@
+# shellcheck shell=sh
+# conversation ID LIMIT: the last LIMIT bytes of the transcript that the agent's client keeps; of one that was destroyed, the
+# copy that `destroy` made (see trash.sh).
+mu_dir=$mu_home/agents/$1
+[ -d "$mu_dir" ] || mu_dir=$mu_home/trash/$1/agent
+mu_file=$(sed -n 's/.*"where":"\([^"\\]*\)".*/\1/p' "$mu_dir/ev/session" 2>/dev/null) || mu_file=
+case $mu_file in /*.jsonl) ;; *) mu_file= ;; esac
+[ -f "$mu_file" ] || mu_file=$mu_dir/session/client.jsonl
+[ ! -f "$mu_file" ] || exec tail -c "$2" "$mu_file"
