@@ -553,6 +553,19 @@ prompt = "environment"
 END
 muster create loud shout --no-connect -m "hello"
 
+# A type whose terminal tells: by the look of its last line muster knows that it asks or that it is ready. docs/agent-types.md has
+# all that a type can say.
+cat >> "${XDG_CONFIG_HOME:-$HOME/.config}/muster/config.toml" <<'END'
+[types.python]
+argv = ["python3", "-i", "-q"]
+prompt = "typed"
+shows = { ready = "^>>> *$", waiting = "\\? *$" }
+END
+muster create calc python --no-connect
+muster wait calc --until ready
+muster message calc -m 'input("Which colour? ")'
+muster wait calc --until waiting
+
 # Files that git does not have, shared caches, and a command that prepares each work dir.
 echo "DB_NAME=shop" > .env
 mkdir -p cache

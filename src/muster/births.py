@@ -6,6 +6,7 @@ and `gc` explains; a create that fails takes back what it made, all of which was
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import time
@@ -111,7 +112,8 @@ def start(fleet: Fleet, one: Found) -> bool:
 def clone(fleet: Fleet, one: Found, address: Address, text: str, labels: dict[str, str]) -> Found:
     """Another agent with the work, the uncommitted state and the conversation of this one."""
     agent = one.agent
-    if fleet.type(agent.type).translate:
+    kind = fleet.type(agent.type)
+    if kind.translate and kind.prepare:
         said = store.kept(one.host, agent.id)
         session = {"session/client.jsonl": said} if said else {}
     else:
@@ -217,12 +219,22 @@ def _command(
     key = _uuid()
     resume = (*_fill(kind.resume or kind.argv, agent, key), *spec.args)
     argv = resume if session else (*_fill(kind.argv, agent, key), *spec.args)
-    return _permitted(Prepared(argv, resume, dict(session), key), kind, spec)
+    files = {path: _ruled(text, rules) for path, text in kind.files.items()}
+    filled = dict(zip(files, _fill(tuple(files.values()), agent, key), strict=True))
+    return _permitted(
+        Prepared(argv, resume, {**{path: text.encode() for path, text in filled.items()}, **session}, key), kind, spec
+    )
 
 
 def _permitted(ready: Prepared, kind: AgentType, spec: Spec) -> Prepared:
     more = kind.bypass if spec.permissions == "bypass" else ()
     return ready._replace(argv=(*ready.argv, *more), resume=(*ready.resume, *more))
+
+
+def _ruled(text: str, rules: dict[str, list[str]]) -> str:
+    for word in ("allow", "deny"):
+        text = text.replace(f"{{{word}}}", json.dumps(rules.get(word, [])))
+    return text
 
 
 def _installed(program: str, path: str) -> bool:

@@ -57,7 +57,7 @@ def _open_box(host: Host, status: Status, kind: AgentType) -> None:
     closed, any other is for a person.
     """
     name, agent_id = status.agent.name, status.agent.id
-    dialog, empty = kind.shows.get("waiting", ""), kind.box
+    dialog, empty = kind.shows.get("waiting", "") if kind.speaks else "", kind.box
 
     def shows(look: str, last: bool = False) -> bool:
         shown = (tmux.screen(host, agent_id) or "").rstrip()

@@ -7,6 +7,7 @@ point (`muster.types`, `muster.providers`). Nothing is scanned before a name is 
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -53,6 +54,11 @@ class AgentType(NamedTuple):
     resume: tuple[str, ...] = ()
     """How `start` goes on with the same conversation; empty: `argv` again."""
     env: dict[str, str] = {}
+    files: dict[str, str] = {}
+    """Files for the agent's folder. `{folder}`, `{name}` and `{session}` are filled in, and `{allow}` and `{deny}` with the rules of
+    `[permissions]` as JSON: a type whose files have these takes `--permissions policy`. `bin/layer` is read by the wrapper before
+    each launch, `bin/tally FILE` is run after each turn whose hook told `where` the transcript is.
+    """
     prompt: str = "typed"
     """How the initial message goes in: `argument`, `environment` ($MUSTER_PROMPT) or `typed`."""
     speaks: bool = False
@@ -65,8 +71,12 @@ class AgentType(NamedTuple):
     """The event that proves that it took a message; empty: text can only be typed."""
     transcript: str = ""
     """The transcript in the agent's folder, in muster's own schema; empty: it keeps none."""
+    lines: dict[str, str] = {}
+    """How its client's own transcript (`transcript`, else where the event `session` said) is read: for each word of muster's schema
+    the dotted path in a line (`role`, `text`, `time`, `model`, `id`, `tool`, `input`, `input_tokens`, …). See agents/lines.py.
+    """
     translate: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None
-    """The lines of its client's own transcript in muster's schema; where that is, an event `session` tells (`where`)."""
+    """What `lines` says, in Python."""
     guard: str = ""
     """First characters that it would take for a command of its own, such as `/` and `!`."""
     clear: tuple[str, ...] = ()
@@ -76,7 +86,7 @@ class AgentType(NamedTuple):
     bypass: tuple[str, ...] = ()
     """Arguments that make it skip its permission dialogs; empty: it has no such mode."""
     policy: bool = False
-    """It takes the rules of `[permissions]`; only with `prepare`."""
+    """It takes the rules of `[permissions]`."""
     menu: tuple[str, ...] = ()
     """Its questions are menus: what the entries for an answer in one's own words, and for sending all answers, begin with."""
     yes: tuple[str, ...] = ("Enter",)
@@ -125,12 +135,17 @@ def _entry_point(group: str, name: str) -> Any:
     return None
 
 
+#: What a type in TOML says in other words.
+IN_PYTHON = frozenset({"prepare", "translate", "policy"})
+
+
 def _from_toml(name: str, data: dict[str, Any]) -> AgentType:
     values: dict[str, Any] = {}
     defaults = AgentType._field_defaults
     for key, value in data.items():
-        if key not in defaults or key in ("prepare", "translate", "policy"):
-            raise UsageError(f"[types.{name}] has no key {key!r}", f"known keys: {', '.join(sorted(defaults))}")
+        if key not in defaults or key in IN_PYTHON:
+            known = ", ".join(sorted(defaults.keys() - IN_PYTHON))
+            raise UsageError(f"[types.{name}] has no key {key!r}", f"known keys: {known}")
         values[key] = tuple(value) if isinstance(value, list) else value
         if not isinstance(values[key], type(defaults[key])):
             raise UsageError(f"[types.{name}] {key} must be a {type(defaults[key]).__name__}")
@@ -138,4 +153,18 @@ def _from_toml(name: str, data: dict[str, Any]) -> AgentType:
         raise UsageError(f"[types.{name}] needs argv", 'argv = ["program", "argument"]')
     if values.get("prompt", "typed") not in ("argument", "environment", "typed"):
         raise UsageError(f"[types.{name}] prompt must be argument, environment or typed")
+    for key in ("shows", "files", "lines", "env"):
+        if not all(isinstance(value, str) for value in values.get(key, {}).values()):
+            raise UsageError(f"[types.{name}.{key}] takes strings only")
+    for pattern in (*values.get("shows", {}).values(), values.get("tells", ""), values.get("box", "")):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UsageError(f"[types.{name}] {pattern!r} is no regular expression: {error}") from error
+    if any(path.startswith("/") or ".." in path.split("/") for path in values.get("files", {})):
+        raise UsageError(f"[types.{name}.files] takes paths inside the agent's folder")
+    if values.get("lines"):
+        reader = importlib.import_module(".agents.lines", __package__).reader
+        values["translate"] = reader(values["lines"], f"[types.{name}.lines]")
+    values["policy"] = any("{allow}" in text or "{deny}" in text for text in values.get("files", {}).values())
     return AgentType(name, **values)

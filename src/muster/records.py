@@ -78,8 +78,10 @@ def recording(fleet: Fleet, name: str, idle: float | None) -> Iterator[str]:
 def transcript(fleet: Fleet, name: str) -> list[dict[str, Any]]:
     left = find(fleet, name)
     kind = fleet.type(left.agent.type)
-    if kind.translate:
+    if kind.translate and not kind.transcript:
         return kind.translate(store.conversation(left.host, left.agent.id))
+    if kind.translate:
+        return kind.translate(_lines(store.read(left.host, left.agent.id, kind.transcript)))
     return _lines(store.read(left.host, left.agent.id, _transcript_file(fleet, left.agent)))
 
 

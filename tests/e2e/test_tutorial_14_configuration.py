@@ -488,6 +488,42 @@ muster create loud shout --no-connect -m "hello" """,
     assert (one["type"], one["last_line"]) == ("shout", "HELLO")
 
 
+def test_a_type_of_my_own_is_known_by_its_last_line(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block(r"""
+    # A type whose terminal tells: by the look of its last line muster knows that it asks or that it is ready. docs/agent-types.md has
+    # all that a type can say.
+    cat >> "${XDG_CONFIG_HOME:-$HOME/.config}/muster/config.toml" <<'END'
+    [types.python]
+    argv = ["python3", "-i", "-q"]
+    prompt = "typed"
+    shows = { ready = "^>>> *$", waiting = "\\? *$" }
+    END
+    muster create calc python --no-connect
+    muster wait calc --until ready
+    muster message calc -m 'input("Which colour? ")'
+    muster wait calc --until waiting
+    """)
+    result = e2e.run(
+        r"""cat >> "${XDG_CONFIG_HOME:-$HOME/.config}/muster/config.toml" <<'END'
+[types.python]
+argv = ["python3", "-i", "-q"]
+prompt = "typed"
+shows = { ready = "^>>> *$", waiting = "\\? *$" }
+END
+muster create calc python --no-connect
+muster wait calc --until ready
+muster message calc -m 'input("Which colour? ")'
+muster wait calc --until waiting""",
+        comment="A type whose terminal tells.",
+    )
+    expect(result).to_succeed()
+    one = agents(e2e)["calc"]
+    assert (one["state"], one["reason"], one["last_line"]) == ("waiting", "question", "Which colour?")
+    answered = e2e.run("muster answer calc blue && muster wait calc --until ready", comment="Answer it.")
+    expect(answered).to_succeed()
+    expect(e2e.run("muster capture calc").stdout).to_contain("'blue'")
+
+
 @pytest.mark.parametrize(
     ("text", "says", "hint"),
     [
@@ -495,8 +531,11 @@ muster create loud shout --no-connect -m "hello" """,
         ('[types.shout]\nprompt = "environment"\n', "[types.shout] needs argv", "argv = "),
         ('[types.shout]\nargv = ["cat"]\nprompt = "loud"\n', "[types.shout] prompt", "argument, environment or typed"),
         ('[types.shout]\nargv = ["cat"]\npromt = "typed"\n', "[types.shout] has no key 'promt'", "prompt"),
+        ('[types.shout]\nargv = ["cat"]\nshows = { ready = "(" }\n', "'(' is no regular expression", ""),
+        ('[types.shout]\nargv = ["cat"]\nfiles = { "../x" = "y" }\n', "paths inside the agent's folder", ""),
+        ('[types.shout]\nargv = ["cat"]\nlines = { text = "t" }\n', "[types.shout.lines] needs role", "dotted.path"),
     ],
-    ids=["unknown", "no argv", "bad value", "bad key"],
+    ids=["unknown", "no argv", "bad value", "bad key", "bad pattern", "bad path", "bad lines"],
 )
 def test_a_type_that_is_not_right_makes_no_agent(e2e: E2eSession, text: str, says: str, hint: str) -> None:
     e2e.write_tutorial_block(r"""

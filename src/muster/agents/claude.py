@@ -14,6 +14,7 @@ from typing import Any
 
 from ..host import SH
 from ..plugins import AgentType, Launch, Prepared
+from .lines import moment, plain
 
 #: What each of its hooks tells: the event, and which of its words go along (see sh/agent/hook.sh).
 HOOKS = {
@@ -77,7 +78,7 @@ def translate(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     calls: dict[str, dict[str, Any]] = {}
     counted: set[str] = set()
     for line in sorted(lines, key=lambda line: str(line.get("timestamp", ""))):
-        t, message = _time(line.get("timestamp")), line.get("message")
+        t, message = moment(line.get("timestamp")), line.get("message")
         if line.get("type") == "queue-operation" and line.get("operation") == "enqueue":
             entries.append({"t": t, "role": "queued", "text": str(line.get("content", ""))})
         if not isinstance(message, dict) or line.get("isMeta"):
@@ -89,7 +90,7 @@ def translate(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 continue
             if part.get("type") == "tool_result":
                 if call := calls.get(str(part.get("tool_use_id"))):
-                    call["output"] = _plain(part.get("content"))[:10_000]
+                    call["output"] = plain(part.get("content"))[:10_000]
                 continue
             entry = _entry(t, line, part)
             if entry is None:
@@ -122,12 +123,6 @@ def _entry(t: float, line: dict[str, Any], part: dict[str, Any]) -> dict[str, An
     return None
 
 
-def _plain(content: Any) -> str:
-    if isinstance(content, list):
-        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return str(content or "")
-
-
 def _usage(told: Any) -> dict[str, int]:
     names = {
         "input_tokens": "input_tokens",
@@ -137,15 +132,6 @@ def _usage(told: Any) -> dict[str, int]:
     }
     known = told if isinstance(told, dict) else {}
     return {ours: known[theirs] for theirs, ours in names.items() if isinstance(known.get(theirs), int)}
-
-
-def _time(stamp: Any) -> float:
-    from datetime import datetime
-
-    try:
-        return datetime.fromisoformat(str(stamp)).timestamp()
-    except ValueError:
-        return 0.0
 
 
 TYPE = AgentType(
