@@ -182,6 +182,9 @@ muster list --watch
 # Why is this agent in its state? Every piece of evidence, with its age.
 muster explain greet
 
+# What did each one use, and what did that cost? What is not known is empty, never 0; list --json has it for each model.
+muster list --format '{name} {tokens} {cost_usd}'
+
 # See the screen with its colours.
 muster capture greet --ansi
 
@@ -565,6 +568,20 @@ muster create calc python --no-connect
 muster wait calc --until ready
 muster message calc -m 'input("Which colour? ")'
 muster wait calc --until waiting
+
+# A price of your own, in dollars for a million tokens: of a model that the price library does not know, or that you get for less.
+cat >> "${XDG_CONFIG_HOME:-$HOME/.config}/muster/config.toml" <<'END'
+[prices."our-model-1.5"]
+input = 3.0
+output = 15.0
+cache_read = 0.3
+cache_write = 3.75
+END
+muster list --format '{name} {cost_usd}'
+
+# Or key by key. A name with a dot in it stands in quotes.
+muster config set 'prices."our-model-1.5".input' 2.5
+muster config get 'prices."our-model-1.5".input'
 
 # Files that git does not have, shared caches, and a command that prepares each work dir.
 echo "DB_NAME=shop" > .env

@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from muster import prices
+
 SRC = Path(__file__).parent.parent / "src"
 TIMEOUT = 60.0
 # A suite that was started in the background (`nohup make test &`) has these ignored, and every program it starts would too.
@@ -63,6 +65,11 @@ def socket_of(state: Path) -> str:
     return f"/tmp/muster-{os.getuid()}/{done.stdout.decode().replace(' ', '').strip()}.sock"
 
 
+def seen_before(state: Path) -> None:
+    """The model of recorded agents is one that this state folder knows, as after any first day: the library has no price of it."""
+    prices.write(str(state / "prices.json"), prices.Kept(prices.installed(), time.time(), {"replay": None}))
+
+
 class Result:
     """What one call of muster gave."""
 
@@ -104,6 +111,7 @@ class World:
         )
         program.chmod(0o755)
         self.repo = self.make_repo(folder / "project")
+        seen_before(self.muster_home)
 
     def make_repo(self, path: Path) -> Path:
         path.mkdir(parents=True)

@@ -23,7 +23,11 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
     "permissions": ("allow", "deny"),
     "budget": ("dollars", "tokens", "agents", "time", "day_dollars", "day_tokens", "agent_dollars", "agent_tokens"),
     "trash": ("days",),
+    "prices": None,
 }
+#: Dollars for a million tokens.
+PRICE_KEYS = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
+PRICE_MAX = 1e6
 HOST_KEYS = ("destination", "home", "provider")
 #: Flags a project may set without being trusted: none of them can run a command.
 HARMLESS = frozenset(
@@ -109,7 +113,7 @@ def set_value(path: str, key: str, value: str) -> None:
     section, _, option = key.rpartition(".")
     if not section:
         raise UsageError(f"{key!r} is in no section", "write SECTION.KEY, such as commands.create.mode")
-    _check(_nest(section.split("."), {option: _literal(value)}), path)
+    _check(_nest(parts(section), {option: _literal(value)}), path)
     lines: list[str] = []
     if os.path.isfile(path):
         with open(path, encoding="utf-8") as file:
@@ -167,11 +171,34 @@ def _value(lines: list[str], key: str) -> Any:
 
     try:
         found: Any = tomllib.loads("\n".join(lines) + "\n")
-        for part in key.split("."):
+        for part in parts(key):
             found = found[part]
     except (tomllib.TOMLDecodeError, LookupError, TypeError):
         return None
     return found
+
+
+def parts(key: str) -> list[str]:
+    """The names in a dotted key. As in TOML, one that has a dot itself is in quotes: `prices."gpt-4.1".input`."""
+    if '"' not in key and "'" not in key:
+        return key.split(".")
+    import tomllib
+
+    try:
+        found: Any = tomllib.loads(f"{key} = 0")
+        names = []
+        while isinstance(found, dict):
+            ((name, found),) = found.items()
+            names.append(name)
+    except ValueError as error:
+        raise UsageError(f"{key!r} is not a key", 'such as prices."gpt-4.1".input') from error
+    return names
+
+
+def quoted(name: str) -> str:
+    """A name as it stands in a dotted key."""
+    bare = name and all(char.isascii() and (char.isalnum() or char in "-_") for char in name)
+    return name if bare else json.dumps(name, ensure_ascii=False)
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -225,6 +252,21 @@ def _check(data: dict[str, Any], path: str) -> None:
                 for name in value:
                     if name not in HOST_KEYS:
                         raise UsageError(f"{path}: [hosts.{key}] has no key {name!r}", nearest(name, list(HOST_KEYS)))
+            if section == "prices":
+                _check_prices(key, value, path)
+
+
+def _check_prices(model: str, prices: dict[str, Any], path: str) -> None:
+    where = f"[prices.{quoted(model)}]"
+    for key, value in prices.items():
+        if isinstance(value, dict):
+            raise UsageError(
+                f"{path}: {where} has a section {key!r}", 'a name with a dot has quotes: [prices."gpt-4.1"]'
+            )
+        if key not in PRICE_KEYS:
+            raise UsageError(f"{path}: {where} has no key {key!r}", nearest(key, list(PRICE_KEYS)))
+        if type(value) not in (int, float) or not 0 <= value < PRICE_MAX:
+            raise UsageError(f"{path}: {where} {key} must be dollars for a million tokens", f"{key} = 3.0")
 
 
 def _drop_unsafe(data: dict[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import config, evidence, fanout, hosts, store, tmux
 from .errors import MusterError, NotFound, TimedOut, Unreachable, UsageError
 from .host import Found, Host, shell_file
-from .model import ENDED, LIVE, Address, Agent, Spec, Status
+from .model import ENDED, LIVE, Address, Agent, Bill, Spec, Status
 from .plugins import CLIENTS, AgentType, agent_type
 from .providers import local
 
@@ -193,6 +193,14 @@ class Fleet:
         tells = self._known(one.agent.type).tells
         shown = (tmux.screen(one.host, one.agent.id) or "") if tells and one.status.state in LIVE else ""
         return evidence.screened(one.status, shown, tells)
+
+    def bills(self, statuses: Sequence[Status]) -> list[Bill]:
+        """What each of them used, and what that cost."""
+        if not any(status.usage for status in statuses):
+            return [Bill() for _ in statuses]
+        from . import prices
+
+        return prices.bills([status.usage for status in statuses], self.home, self.config.section("prices"))
 
     def wait(
         self,

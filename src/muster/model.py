@@ -180,6 +180,20 @@ class Status(NamedTuple):
         return Address(self.agent.name, self.host, "" if self.provider in ("local", "ssh") else self.provider)
 
 
+class ModelBill(NamedTuple):
+    model: str
+    tokens: int | None
+    cost_usd: float | None
+
+
+class Bill(NamedTuple):
+    """What an agent used and what that cost; None is not known."""
+
+    tokens: int | None = None
+    cost_usd: float | None = None
+    models: tuple[ModelBill, ...] = ()
+
+
 def parse_labels(pairs: list[str]) -> dict[str, str]:
     """`K=V` words as a dict; a bare `K` means an empty value."""
     labels: dict[str, str] = {}

@@ -16,7 +16,7 @@ import pytest
 
 from muster.tutorial import E2eSession
 
-from ..conftest import Sshd, end_agents
+from ..conftest import Sshd, end_agents, seen_before
 
 CLIENT = """#!/bin/sh
 say() { "$MUSTER_AGENT_DIR/bin/event" "$@"; }
@@ -37,6 +37,7 @@ def e2e(e2e: E2eSession) -> Iterator[E2eSession]:
     config = e2e.home / ".config" / "muster" / "config.toml"
     config.write_text(f"{config.read_text()}\n{TYPE}")
     repository(e2e, e2e.work)
+    seen_before(e2e.home / ".local" / "state" / "muster")
     yield e2e
     outside(e2e, "muster", "stop", "--all", "--grace", "0")
 

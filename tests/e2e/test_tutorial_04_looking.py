@@ -235,6 +235,59 @@ def test_watch_without_a_terminal_prints_the_list_anew_at_every_change(e2e: E2eS
     assert watch.stop().stdout.count("NAME ") >= 2
 
 
+# What it cost
+
+USED = """[[step]]
+say = "Done."
+model = "claude-sonnet-4-5"
+input_tokens = 1000000
+output_tokens = 100000
+[[step]]
+say = "And more."
+model = "{model}"
+input_tokens = 1000000
+output_tokens = 0
+"""
+
+
+def make_used(e2e: E2eSession, name: str, model: str) -> None:
+    """An agent that has used Claude Sonnet 4.5 for 4.50 dollars, and a million tokens of another model."""
+    (e2e.work.parent / f"{name}.toml").write_text(USED.replace("{model}", model))
+    outside(e2e, "muster", "create", name, "replay", "--no-connect", "--", f"../{name}.toml")
+    outside(e2e, "muster", "wait", name, "--until", "ready", "--timeout", "30s")
+
+
+def test_list_has_what_each_agent_used_and_cost(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # What did each one use, and what did that cost? What is not known is empty, never 0; list --json has it for each model.
+    muster list --format '{name} {tokens} {cost_usd}'
+    """)
+    make_used(e2e, "known", "gpt-5")
+    make_command(e2e, "plain", "sleep 600")
+    result = e2e.run("muster list --format '{name} {tokens} {cost_usd}'", comment="What did each one use and cost?")
+    expect(result).to_succeed()
+    expect(result.stdout).to_equal("known 2100000 5.75\nplain  \n")
+    expect(e2e.run("muster list", comment="At a glance.").stdout).to_match(r"^known .* \$5\.75 ")
+
+
+def test_a_cost_of_which_one_part_is_not_known_is_empty_and_each_model_has_its_own(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # What did each one use, and what did that cost? What is not known is empty, never 0; list --json has it for each model.
+    muster list --format '{name} {tokens} {cost_usd}'
+    """)
+    make_used(e2e, "mixed", "our-own")
+    result = e2e.run(
+        "muster list --format '{name} {tokens} {cost_usd}'", comment="Nobody knows what our own model costs."
+    )
+    expect(result.stdout).to_equal("mixed 2100000 \n")
+    expect(e2e.run("muster list", comment="At a glance.").stdout).to_match(r"^mixed .* 2100000 tok ")
+    (row,) = e2e.run("muster list --json", comment="For each model.").json()["agents"]
+    assert row["models"] == [
+        {"model": "claude-sonnet-4-5", "tokens": 1100000, "cost_usd": 4.5},
+        {"model": "our-own", "tokens": 1000000, "cost_usd": None},
+    ]
+
+
 # explain and capture
 
 

@@ -388,6 +388,136 @@ def test_an_agent_is_there_when_the_command_after_create_fails(e2e: E2eSession) 
     assert at_work(e2e, "announced")
 
 
+# Prices
+
+PRICES = """cat >> "${XDG_CONFIG_HOME:-$HOME/.config}/muster/config.toml" <<'END'
+[prices."our-model-1.5"]
+input = 3.0
+output = 15.0
+cache_read = 0.3
+cache_write = 3.75
+END
+muster list --format '{name} {cost_usd}'"""
+
+
+def make_used(e2e: E2eSession, name: str, model: str) -> None:
+    """An agent that has used a million tokens of a model, and answered with a hundred thousand."""
+    play = f'[[step]]\nsay = "Done."\nmodel = "{model}"\ninput_tokens = 1000000\noutput_tokens = 100000\n'
+    (e2e.work.parent / f"{name}.toml").write_text(play)
+    outside(e2e, "muster", "create", name, "replay", "--no-connect", "--", f"../{name}.toml")
+    outside(e2e, "muster", "wait", name, "--until", "ready", "--timeout", "30s")
+
+
+def test_a_price_of_mine_makes_the_cost_of_an_unknown_model_known(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # A price of your own, in dollars for a million tokens: of a model that the price library does not know, or that you get for less.
+    cat >> "${XDG_CONFIG_HOME:-$HOME/.config}/muster/config.toml" <<'END'
+    [prices."our-model-1.5"]
+    input = 3.0
+    output = 15.0
+    cache_read = 0.3
+    cache_write = 3.75
+    END
+    muster list --format '{name} {cost_usd}'
+    """)
+    make_used(e2e, "ours", "our-model-1.5")
+    expect(e2e.run("muster list --format '{name} {cost_usd}'", comment="Before.").stdout).to_equal("ours \n")
+    result = e2e.run(PRICES, comment="A price of your own.")
+    expect(result).to_succeed()
+    expect(result.stdout).to_equal("ours 4.5\n")
+
+
+def test_a_price_of_mine_beats_the_librarys(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # A price of your own, in dollars for a million tokens: of a model that the price library does not know, or that you get for less.
+    cat >> "${XDG_CONFIG_HOME:-$HOME/.config}/muster/config.toml" <<'END'
+    [prices."our-model-1.5"]
+    input = 3.0
+    output = 15.0
+    cache_read = 0.3
+    cache_write = 3.75
+    END
+    muster list --format '{name} {cost_usd}'
+    """)
+    make_used(e2e, "theirs", "gpt-5")
+    expect(e2e.run("muster list --format '{name} {cost_usd}'", comment="As published.").stdout).to_equal(
+        "theirs 2.25\n"
+    )
+    result = e2e.run(PRICES.replace("our-model-1.5", "gpt-5"), comment="We pay otherwise.")
+    expect(result.stdout).to_equal("theirs 4.5\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "hint"),
+    [
+        ('[prices."m-1.5"]\ninputs = 3\n', "[prices.\"m-1.5\"] has no key 'inputs'", "did you mean 'input'?"),
+        ('[prices.m]\ninput = "3"\n', "[prices.m] input must be dollars for a million tokens", "input = 3.0"),
+        ("[prices.m]\ninput = -3\n", "[prices.m] input must be dollars for a million tokens", "input = 3.0"),
+        ("[prices.m]\ninput = nan\n", "[prices.m] input must be dollars for a million tokens", "input = 3.0"),
+        ("[prices.m]\ninput = true\n", "[prices.m] input must be dollars for a million tokens", "input = 3.0"),
+        ("[prices.m-1.5]\ninput = 3\n", "[prices.m-1] has a section '5'", 'has quotes: [prices."gpt-4.1"]'),
+        ("[prices]\ninput = 3\n", "[prices] input must be a section", "--help"),
+    ],
+    ids=["key", "text", "negative", "nan", "true", "no quotes", "no model"],
+)
+def test_a_slip_in_a_price_is_named(e2e: E2eSession, text: str, says: str, hint: str) -> None:
+    e2e.write_tutorial_block("""
+    # A price of your own, in dollars for a million tokens: of a model that the price library does not know, or that you get for less.
+    cat >> "${XDG_CONFIG_HOME:-$HOME/.config}/muster/config.toml" <<'END'
+    [prices."our-model-1.5"]
+    input = 3.0
+    output = 15.0
+    cache_read = 0.3
+    cache_write = 3.75
+    END
+    muster list --format '{name} {cost_usd}'
+    """)
+    add(mine(e2e), text)
+    for command in ("muster config", "muster list"):
+        result = e2e.run(command)
+        expect(result).to_exit_with(2)
+        expect(result.stderr).to_contain(says)
+        expect(result.stderr).to_contain(hint)
+
+
+def test_a_price_is_set_and_read_key_by_key(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Or key by key. A name with a dot in it stands in quotes.
+    muster config set 'prices."our-model-1.5".input' 2.5
+    muster config get 'prices."our-model-1.5".input'
+    """)
+    add(mine(e2e), '[prices."our-model-1.5"]\ninput = 3.0\noutput = 15.0\n')
+    before = mine(e2e).read_text()
+    expect(e2e.run("""muster config set 'prices."our-model-1.5".input' 2.5""", comment="Or key by key.")).to_succeed()
+    assert mine(e2e).read_text() == before.replace("input = 3.0", "input = 2.5")
+    expect(e2e.run("""muster config get 'prices."our-model-1.5".input'""").stdout).to_equal("2.5\n")
+    expect(e2e.run("muster config").stdout).to_contain('prices."our-model-1.5".input = 2.5\n')
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "hint"),
+    [
+        ("""'prices."m-1.5".inptu' 2""", "[prices.\"m-1.5\"] has no key 'inptu'", "did you mean 'input'?"),
+        ("prices.m-1.5.input 2", "[prices.m-1] has a section '5'", 'has quotes: [prices."gpt-4.1"]'),
+        ("""'prices."m-1.5' 2""", "is not a key", 'prices."gpt-4.1".input'),
+        ("prices.m.input cheap", "input must be dollars for a million tokens", "input = 3.0"),
+    ],
+    ids=["key", "no quotes", "half a quote", "text"],
+)
+def test_a_price_that_is_none_is_not_set(e2e: E2eSession, words: str, says: str, hint: str) -> None:
+    e2e.write_tutorial_block("""
+    # Or key by key. A name with a dot in it stands in quotes.
+    muster config set 'prices."our-model-1.5".input' 2.5
+    muster config get 'prices."our-model-1.5".input'
+    """)
+    before = mine(e2e).read_text()
+    result = e2e.run(f"muster config set {words}")
+    expect(result).to_exit_with(2)
+    expect(result.stderr).to_contain(says)
+    expect(result.stderr).to_contain(hint)
+    assert mine(e2e).read_text() == before
+
+
 # Templates and types
 
 

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         one, Address.parse(args.new) if args.new else Address(""), args.message, parse_labels(args.label)
     )
     if args.json:
-        render.document({"agents": [common.agent_json(made.status)]})
+        render.document({"agents": common.agents_json(fleet, [made.status])})
     else:
         render.out(str(made.status.address))
         render.note(f"cloned {one.status.address} as {made.status.address}")

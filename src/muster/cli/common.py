@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import fanout
 from ..errors import MusterError, worst
 from ..fleet import Fleet
 from ..host import Found
-from ..model import Status, parse_labels
+from ..model import Bill, Status, parse_labels
 from . import render
 from .parse import stdin_words
 
@@ -75,13 +75,19 @@ def _named(error: MusterError, name: str, address: str) -> MusterError:
     return error
 
 
-def agent_json(status: Status, git: tuple[int, int] | None = None) -> dict[str, Any]:
-    """One agent as `list --json` shows it; what is not known is null."""
-    agent, usage = status.agent, status.usage
-    tokens = [usage.get(key) for key in ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")]
-    known = [value for value in tokens if isinstance(value, int) and 0 <= value < 1e15]
-    cost = usage.get("cost_usd")
-    cost = cost if isinstance(cost, int | float) and 0 <= cost < 1e9 else None
+def agents_json(
+    fleet: Fleet, statuses: Sequence[Status], git: Mapping[tuple[str, str], tuple[int, int]] | None = None
+) -> list[dict[str, Any]]:
+    """Agents as `list --json` shows them; what is not known is null."""
+    counts = git or {}
+    return [
+        _agent_json(status, bill, counts.get((status.host, status.agent.id)))
+        for status, bill in zip(statuses, fleet.bills(statuses), strict=True)
+    ]
+
+
+def _agent_json(status: Status, bill: Bill, git: tuple[int, int] | None) -> dict[str, Any]:
+    agent = status.agent
     return {
         "name": agent.name,
         "address": str(status.address),
@@ -100,8 +106,7 @@ def agent_json(status: Status, git: tuple[int, int] | None = None) -> dict[str, 
         "created": agent.created,
         "ahead": git[0] if git else None,
         "dirty": git[1] if git else None,
-        "tokens": sum(known) if known else None,
-        "cost_usd": cost,
+        **render.bill_json(bill),
         "last_line": render.plain(status.last_line)[:500] or None,
         "id": agent.id,
         "exit_code": status.exit_code,

@@ -14,17 +14,23 @@ muster config
 muster config get commands.create.mode
 muster config set commands.create.connect_command "my-terminal"
 muster config set --project commands.create.mode mirror
+muster config set 'prices."gpt-4.1".input' 2.0
 muster config path
 """
 TEXT = """
 Shows the configuration that is in force and checks it; `get` and `set` one key. A flag beats a MUSTER_VERB_OPTION variable,
 that beats the project's .muster/config.toml, that beats yours in $XDG_CONFIG_HOME/muster/config.toml.
+
+[prices."MODEL"] states what a model costs, in dollars for a million tokens: input, output, cache_read, cache_write, cache_write_1h (those
+kept for an hour). MODEL is called as `muster explain AGENT` shows it. What you leave out is taken from the price library.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=("show", "get", "set", "path"), default="show", help="what to do")
-    parser.add_argument("key", nargs="?", default="", metavar="KEY", help="section.name.option")
+    parser.add_argument(
+        "key", nargs="?", default="", metavar="KEY", help="section.name.option; a name with a dot stands in quotes"
+    )
     parser.add_argument("value", nargs="?", metavar="VALUE", help="the new value; TOML, or plain text")
     parser.add_argument("--project", action="store_true", help="set it in the project's file instead of yours")
 
@@ -44,7 +50,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         if not args.key or args.value is None:
             raise UsageError("set needs a key and a value", "muster config set commands.create.mode mirror")
         path = project if args.project else user
-        parts = args.key.split(".")
+        parts = settings.parts(args.key)
         if parts[0] == "commands" and len(parts) == 3:
             check_option(parts[1], parts[2], args.value)
         settings.set_value(path, args.key, args.value)
@@ -57,7 +63,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if args.action == "get" and not args.key:
         raise UsageError("get needs a key", "muster config get commands.create.mode; muster config shows all")
     if args.action == "get":
-        for part in args.key.split("."):
+        for part in settings.parts(args.key):
             if not isinstance(found, dict) or part not in found:
                 raise NotFound(f"{args.key} is not set", "muster config shows what is")
             found = found[part]
@@ -99,7 +105,7 @@ def _lines(values: dict[str, object], prefix: str = "") -> list[str]:
     lines = []
     for key, value in values.items():
         if isinstance(value, dict):
-            lines += _lines(value, f"{prefix}{key}.")
+            lines += _lines(value, f"{prefix}{settings.quoted(key)}.")
         else:
-            lines.append(f"{prefix}{key} = {_toml(value)}")
+            lines.append(f"{prefix}{settings.quoted(key)} = {_toml(value)}")
     return lines

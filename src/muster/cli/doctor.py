@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import argparse
 
-from .. import fanout, hosts
+from .. import fanout, hosts, prices
 from ..fleet import Fleet
 from ..host import Host, checked
 from ..model import Address
@@ -25,7 +25,10 @@ PARTS = {
     "identity": (False, "a name for commits"),
     "home": (True, "muster's own folder can be written"),
     "ssh": (False, "other hosts"),
+    "prices": (False, "what agents cost"),
 }
+#: What only the machine that you call muster on has a use for.
+HERE = ("ssh", "prices")
 FIXES = {
     "git": "install git",
     "tmux": "install tmux",
@@ -34,6 +37,7 @@ FIXES = {
     "ssh": "install openssh-client",
     "identity": "git config --global user.name 'Your Name' && git config --global user.email you@your.host",
     "home": "make it writable, or set MUSTER_HOME to another folder",
+    "prices": prices.INSTALL,
 }
 
 
@@ -94,8 +98,10 @@ def examine(host: Host) -> list[dict[str, object]]:
         part, _, value = line.partition(" ")
         found[part] = value
     installer = found.pop("installer", "")
+    if version := prices.installed():
+        found["prices"] = f"{prices.LIBRARY} {version}"
     for part, (needed, what) in PARTS.items():
-        if part == "ssh" and host.name:
+        if part in HERE and host.name:
             continue
         ok = bool(found.get(part))
         fix = "" if ok else FIXES[part]

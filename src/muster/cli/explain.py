@@ -3,13 +3,15 @@ from __future__ import annotations
 import argparse
 
 from ..fleet import Fleet
+from ..model import ModelBill
 from . import render
 
 EXAMPLES = """
 muster explain fix-login
 """
 TEXT = """
-Prints each piece of evidence about an agent with its age, and why its state follows from them.
+Prints each piece of evidence about an agent with its age, and why its state follows from them; then what it used of each model, and
+what that cost.
 """
 
 
@@ -19,6 +21,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     status = fleet.explain(fleet.get(args.name))
+    (bill,) = fleet.bills([status])
     if args.json:
         render.document(
             {
@@ -32,6 +35,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
                     {"source": item.source, "t": item.t, "fact": render.plain(item.fact), "state": item.state or None}
                     for item in status.evidence
                 ],
+                **render.bill_json(bill),
             }
         )
         return 0
@@ -42,4 +46,11 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         for item in sorted(status.evidence, key=lambda item: -item.t)
     ]
     render.table(["AGE", "EVIDENCE", "SAYS", "FACT"], rows)
+    if bill.models:
+        used = [*bill.models, ModelBill("all", bill.tokens, bill.cost_usd)]
+        cells = [
+            [row.model, "-" if row.tokens is None else str(row.tokens), render.dollars(row.cost_usd)] for row in used
+        ]
+        render.out()
+        render.table(["MODEL", "TOKENS", "COST"], cells)
     return 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
 from ..errors import UsageError
 from ..fleet import Fleet, Listing
@@ -16,7 +17,8 @@ muster list --format '{name} {state}'
 muster list --watch
 """
 TEXT = """
-Shows every agent on this machine and on every host once used. A host that does not answer is a row.
+Shows every agent on this machine and on every host once used. A host that does not answer is a row. COST is in
+dollars; it is in tokens where a price is not known, and - where those are not known either.
 """
 COLUMNS = ("NAME", "STATE", "REASON", "AGE", "TYPE", "HOST", "BRANCH", "COST")
 
@@ -66,7 +68,7 @@ def _here(fleet: Fleet) -> str:
 
 def _show(args: argparse.Namespace, fleet: Fleet, listing: Listing) -> None:
     counts = fleet.git_counts(listing.statuses) if args.git else {}
-    rows = [common.agent_json(status, counts.get((status.host, status.agent.id))) for status in listing.statuses]
+    rows = common.agents_json(fleet, listing.statuses, counts)
     if args.json:
         hosts = [
             {"name": row.name or None, "provider": row.provider, "reachable": row.reachable, "seen": row.seen or None}
@@ -89,7 +91,7 @@ def _fill(form: str, row: dict[str, object]) -> str:
         raise UsageError(f"--format: {told}", f"known: {', '.join(row)}; {{{{ and }}}} are braces") from error
 
 
-def _table(args: argparse.Namespace, listing: Listing, rows: list[dict[str, object]]) -> None:
+def _table(args: argparse.Namespace, listing: Listing, rows: list[dict[str, Any]]) -> None:
     if not rows and not listing.unreachable:
         filtered = args.state or args.label or args.host or args.type_filter or args.here
         render.note("no agent matches" if filtered else "there are no agents yet; muster create makes one")
@@ -132,11 +134,11 @@ def _number(value: object) -> str:
     return "?" if value is None else str(value)
 
 
-def _cost(row: dict[str, object]) -> str:
-    if isinstance(row["cost_usd"], int | float):
-        return f"${row['cost_usd']:.2f}"
-    tokens = row["tokens"]
-    return f"{tokens} tok" if isinstance(tokens, int) else "?"
+def _cost(row: dict[str, Any]) -> str:
+    """Where only the tokens are known, those."""
+    if row["cost_usd"] is None and row["tokens"] is not None:
+        return f"{row['tokens']} tok"
+    return render.dollars(row["cost_usd"])
 
 
 def _watch(args: argparse.Namespace, fleet: Fleet) -> int:

@@ -7,9 +7,12 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..errors import MusterError
+
+if TYPE_CHECKING:
+    from ..model import Bill
 
 COLOURS = {
     "working": "32",
@@ -145,6 +148,18 @@ def _paint(text: str, row: Sequence[str], head: Sequence[str], widths: Sequence[
     start = sum(size + 2 for size in widths[:column])
     end = start + len(row[column])
     return text[:start] + colour(text[start:end], state) + text[end:]
+
+
+def bill_json(bill: Bill) -> dict[str, Any]:
+    models = [{**row._asdict(), "model": plain(row.model)} for row in bill.models]
+    return {"tokens": bill.tokens, "cost_usd": bill.cost_usd, "models": models}
+
+
+def dollars(cost: float | None) -> str:
+    """An amount to be read. What is not known is no amount, and what is little is not nothing."""
+    if cost is None:
+        return "-"
+    return "<$0.01" if 0 < cost < 0.01 else f"${cost:.2f}"
 
 
 def age(seconds: float) -> str:

@@ -42,5 +42,5 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
     statuses = fleet.wait(chosen, until, any_one=args.any, timeout=args.timeout, seen=seen)
     if args.json:
-        render.document({"agents": [common.agent_json(status) for status in statuses]})
+        render.document({"agents": common.agents_json(fleet, statuses)})
     return worst([error.exit_code for error in errors]) if errors else 0

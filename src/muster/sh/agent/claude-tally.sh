@@ -24,15 +24,16 @@ function number(text, key) {
 	count[id, 2] = number(usage, "output_tokens")
 	count[id, 3] = number(usage, "cache_read_input_tokens")
 	count[id, 4] = number(usage, "cache_creation_input_tokens")
+	count[id, 5] = number(usage, "ephemeral_1h_input_tokens") # among those; they have a price of their own
 }
 function told(prefix) {
-	return sprintf("\"input_tokens\":%d,\"output_tokens\":%d,\"cache_read_tokens\":%d,\"cache_write_tokens\":%d", \
-		sum[prefix, 1], sum[prefix, 2], sum[prefix, 3], sum[prefix, 4])
+	return sprintf("\"input_tokens\":%d,\"output_tokens\":%d,\"cache_read_tokens\":%d,\"cache_write_tokens\":%d,\"cache_write_1h_tokens\":%d", \
+		sum[prefix, 1], sum[prefix, 2], sum[prefix, 3], sum[prefix, 4], sum[prefix, 5])
 }
 END {
 	for (id in model) {
 		seen[model[id]] = 1
-		for (i = 1; i <= 4; i++) {
+		for (i = 1; i <= 5; i++) {
 			sum["", i] += count[id, i]
 			sum[model[id], i] += count[id, i]
 		}

@@ -23,11 +23,17 @@ for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
 	GIT_DIR | GIT_WORK_TREE | GIT_INDEX_FILE | GIT_OBJECT_DIRECTORY | GIT_ALTERNATE_OBJECT_DIRECTORIES | GIT_PREFIX | \
 		GIT_COMMON_DIR | GIT_NAMESPACE | GIT_CONFIG_PARAMETERS | GIT_SHALLOW_FILE | GIT_GRAFT_FILE | GIT_QUARANTINE_PATH | \
 		GIT_REFLOG_ACTION | GIT_INTERNAL_*) unset "$name" ;;
-	MUSTER_AGENT_DIR | MUSTER_AGENT_ID) ;;
 	MUSTER_AGENT | MUSTER_AGENT_* | MUSTER_RESULT | MUSTER_PROMPT) unset "$name" ;;
 	esac
 done
+# Begun inside another agent: its programs are not this one's.
+case :$PATH in
+*:*/agents/*/bin/path:*)
+	PATH=$(printf %s "$PATH" | awk -v RS=: -v ORS= '$0 !~ /\/agents\/[^\/]*\/bin\/path$/ { print (NR > 1 && told ? ":" : "") $0; told = 1 }')
+	;;
+esac
 MUSTER_AGENT_DIR=$dir
+MUSTER_AGENT_ID=${dir##*/}
 TERM=$pane_term
 MUSTER_RESULT=$dir/result.json
 PATH=$dir/bin/path:$PATH
@@ -35,7 +41,7 @@ PATH=$dir/bin/path:$PATH
 TMUX_TMPDIR=$dir/tmp
 [ ${#TMUX_TMPDIR} -lt 80 ] || TMUX_TMPDIR=/tmp/muster-$(id -u)/${dir##*/}
 mkdir -p "$TMUX_TMPDIR"
-export TERM MUSTER_AGENT_DIR MUSTER_RESULT PATH TMUX_TMPDIR
+export TERM MUSTER_AGENT_DIR MUSTER_AGENT_ID MUSTER_RESULT PATH TMUX_TMPDIR
 # shellcheck disable=SC1091
 . "$dir/env"
 # shellcheck disable=SC1091
