@@ -201,7 +201,7 @@ def test_list_shows_who_is_there_and_in_which_state(e2e: E2eSession) -> None:
     result = e2e.run("muster list", comment="See who is there and in which state.")
     expect(result).to_succeed()
     expect(result.stdout).to_match(r"^NAME +STATE +REASON +AGE +TYPE +HOST +BRANCH +COST +LAST LINE$")
-    expect(result.stdout).to_match(r"^hello +working +- +\d+s +command +local +muster/hello +\? +hello from hello$")
+    expect(result.stdout).to_match(r"^hello +working +- +\d+s +command +local +muster/hello +- +hello from hello$")
     expect(result.stdout).to_match(r"^broken +failed +exit 3 +\d+s +command +local +muster/broken ")
 
 
