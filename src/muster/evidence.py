@@ -31,7 +31,13 @@ TURN = {
     "permission": "waiting",
     "limit": "waiting",
 }
-REASON = {"error": "failed turn", "ask": "question", "permission": "permission", "limit": "limit"}
+REASON = {
+    "error": "failed turn",
+    "interrupted": "interrupted",
+    "ask": "question",
+    "permission": "permission",
+    "limit": "limit",
+}
 
 
 def judge(

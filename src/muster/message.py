@@ -219,7 +219,7 @@ def _settle(host: Host, agent_id: str, text: str) -> None:
     deadline = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < deadline:
         shown = "".join((tmux.screen(host, agent_id) or "").split())
-        if wanted in shown or "[Pastedtext" in shown:
+        if wanted in shown or "[Pastedtext" in shown or "[PastedContent" in shown:
             return
         time.sleep(POLL_SECONDS)
 

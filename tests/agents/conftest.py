@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,16 +15,21 @@ from ..support import clients
 from ..support.model_server import ModelServer
 
 
-class Claude(World):
-    """A world in which `claude` is on the PATH and everything runs in a network namespace of its own."""
+class ClientWorld(World):
+    """A world in which one client is on the PATH and everything runs in a network namespace of its own."""
+
+    client = ""
 
     def __init__(self, folder: Path, offline: clients.Offline, server: ModelServer) -> None:
         super().__init__(folder)
         self.offline = offline
         self.server = server
-        clients.claude_home(self.home, folder, bypass=False)
-        self.env |= clients.claude_env(server.url, self.home)
-        self.env["PATH"] = f"{self.bin}:{clients.find('claude').parent}:{self.env['PATH']}"
+        self.settle()
+        self.env["PATH"] = f"{self.bin}:{clients.find(self.client).parent}:{os.environ['PATH']}"
+
+    def settle(self) -> None:
+        """The user's home and environment, as the client finds them."""
+        raise NotImplementedError
 
     def run(self, *argv: str, cwd: Path | None = None, input: bytes | None = None, **more: Any) -> Result:
         done = subprocess.run(
@@ -46,15 +52,49 @@ class Claude(World):
         sessions = dict.fromkeys(request.session for request in self.server.turns())
         return [self.server.user_texts(session) for session in sessions]
 
+    def made(self, text: str, *options: str) -> None:
+        self.ok("create", "one", self.client, "--no-connect", *options, "-m", text)
 
-@pytest.fixture
-def claude(tmp_path: Path) -> Iterator[Claude]:
+    def until(self, state: str) -> dict[str, Any]:
+        self.ok("wait", "one", "--until", state, "--timeout", "60s")
+        return self.agents()["one"]
+
+
+class Claude(ClientWorld):
+    client = "claude"
+
+    def settle(self) -> None:
+        clients.claude_home(self.home, self.folder, bypass=False)
+        self.env |= clients.claude_env(self.server.url, self.home)
+
+
+class Codex(ClientWorld):
+    client = "codex"
+
+    def settle(self) -> None:
+        # It ran before: at its very first start it writes this down by itself.
+        ran = "[tui]\nscreen_reader_detection_done = true\n"
+        clients.codex_home(self.home, server_url=self.server.url, ask=True, more=ran)
+        self.env |= clients.codex_env(self.server.url, self.home)
+
+
+def _world(kind: type[ClientWorld], folder: Path) -> Iterator[ClientWorld]:
     try:
-        clients.find("claude")
+        clients.find(kind.client)
         offline = clients.Offline()
     except clients.Missing as missing:
         pytest.skip(str(missing))
     with offline, ModelServer(netns=offline.path) as server:
-        world = Claude(tmp_path / "w", offline, server)
+        world = kind(folder, offline, server)
         yield world
         world.end()
+
+
+@pytest.fixture
+def claude(tmp_path: Path) -> Iterator[ClientWorld]:
+    yield from _world(Claude, tmp_path / "w")
+
+
+@pytest.fixture
+def codex(tmp_path: Path) -> Iterator[ClientWorld]:
+    yield from _world(Codex, tmp_path / "w")

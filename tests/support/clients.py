@@ -135,19 +135,20 @@ def codex_env(server_url: str, home: Path, **more: str) -> dict[str, str]:
     return base_env(home, SCRIPTED_API_KEY=KEY, **more)
 
 
-def codex_home(home: Path, *cwds: Path, server_url: str, notify: list[str] | None = None, more: str = "") -> None:
+def codex_home(
+    home: Path, *cwds: Path, server_url: str, notify: list[str] | None = None, ask: bool = False, more: str = ""
+) -> None:
     """A home in which codex opens without a question in each of these folders, and asks for no approvals.
 
-    `notify` is a command that gets each end of a turn as its last argument; `more` is TOML with tables of its own.
+    `notify` is a command that gets each end of a turn as its last argument; `ask`: it asks for approvals, as it does where nothing is
+    set; `more` is TOML with tables of its own.
     """
     (home / ".codex").mkdir(parents=True, exist_ok=True)
     trusted = "".join(f'[projects.{json.dumps(str(cwd))}]\ntrust_level = "trusted"\n' for cwd in cwds)
     (home / ".codex" / "config.toml").write_text(
-        f'model = "{MODEL}"\n'
-        'model_provider = "scripted"\n'
-        'approval_policy = "never"\n'
-        'sandbox_mode = "danger-full-access"\n'
-        "check_for_update_on_startup = false\n"
+        f'model = "{MODEL}"\nmodel_provider = "scripted"\n'
+        + ("" if ask else 'approval_policy = "never"\nsandbox_mode = "danger-full-access"\n')
+        + "check_for_update_on_startup = false\n"
         + (f"notify = {json.dumps(notify)}\n" if notify else "")
         + "[model_providers.scripted]\n"
         'name = "Scripted"\n'

@@ -7,7 +7,7 @@ retries and a hundred agents at once need nothing more. A text without a mark is
 A scenario is a list of steps; a step is a dict, and so can be sent as JSON:
 
     text         what the model says
-    tools        [{"name": …, "input": {…}}, …] tool calls, by the client's own names for its tools
+    tools        [{"name": …, "input": {…}}, …] tool calls, by the client's own names for its tools (codex: also GROUP/NAME)
     shell        a command line, called by whichever shell tool the client offers
     delay        seconds before the first byte; word_delay: seconds between words
     hold         a name: the answer waits for `release(name)`
@@ -237,7 +237,9 @@ def _message_item(a: Answer, text: str, status: str) -> dict[str, Any]:
 def _whole_responses(a: Answer) -> dict[str, Any]:
     output = [_message_item(a, a.text, "completed")] if a.text else []
     for id, name, input in a.tools:
-        call = {"type": "function_call", "call_id": id, "name": name, "arguments": json.dumps(input)}
+        group, _, own = name.rpartition("/")
+        call = {"type": "function_call", "call_id": id, "name": own, "arguments": json.dumps(input)}
+        call |= {"namespace": group} if group else {}
         output.append({"id": f"fc_{id}", "status": "completed", **call})
     total = a.usage["input"] + a.usage["cache_read"] + a.usage["cache_write"]
     return {

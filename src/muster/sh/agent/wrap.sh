@@ -5,6 +5,8 @@ dir=$1
 MUSTER_AGENT_DIR=$dir
 export MUSTER_AGENT_DIR
 pane_term=$TERM
+# Where the terminal can be asked about; the agent itself does not see it.
+{ printf '%s\n' "${TMUX%%,*}" >"$dir/socket"; } 2>/dev/null
 
 # The caller's environment, without what belongs to an outer session of another agent.
 if [ -f "$dir/launch-env" ]; then
@@ -18,8 +20,10 @@ for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
 	CLAUDECODE | CLAUDE_CODE_ENTRYPOINT | CLAUDE_CODE_SESSION* | CLAUDE_CODE_SSE_PORT | CLAUDE_CODE_CHILD* | \
 		CLAUDE_CODE_CONTAINER* | CLAUDE_CODE_REMOTE* | CLAUDE_CODE_EXECPATH | CLAUDE_PROJECT_DIR | CLAUDE_ENV_FILE | \
 		CLAUDE_EFFORT | CLAUDE_PID) unset "$name" ;;
-	CODEX_SANDBOX* | CODEX_THREAD_ID | CODEX_SESSION* | CODEX_CI | OPENCODE | OPENCODE_PID | OPENCODE_SESSION* | \
-		AGENT | AI_AGENT) unset "$name" ;;
+	CODEX_SANDBOX* | CODEX_THREAD_ID | CODEX_SESSION* | CODEX_CI | CODEX_TOOL_CALL_ID | CODEX_PERMISSION_PROFILE | \
+		CODEX_VERSION | CODEX_MANAGED_* | CODEX_INTERNAL_* | CODEX_APPLY_PATCH_* | CODEX_NETWORK_PROXY_* | \
+		CODEX_EXEC_SERVER_*) unset "$name" ;;
+	OPENCODE | OPENCODE_PID | OPENCODE_SESSION* | AGENT | AI_AGENT) unset "$name" ;;
 	GIT_DIR | GIT_WORK_TREE | GIT_INDEX_FILE | GIT_OBJECT_DIRECTORY | GIT_ALTERNATE_OBJECT_DIRECTORIES | GIT_PREFIX | \
 		GIT_COMMON_DIR | GIT_NAMESPACE | GIT_CONFIG_PARAMETERS | GIT_SHALLOW_FILE | GIT_GRAFT_FILE | GIT_QUARANTINE_PATH | \
 		GIT_REFLOG_ACTION | GIT_INTERNAL_*) unset "$name" ;;

@@ -1,0 +1,14 @@
+#!/bin/sh
+# run new|told|resume OPTION… [MESSAGE]: Codex, in place of this shell, and a watch beside it until its input box is open.
+# told: there is a first message behind the options. resume: the conversation that its hooks named last.
+dir=${MUSTER_AGENT_DIR:-$(dirname "$(dirname "$0")")}
+how=$1
+shift
+mkdir -p "$dir/client"
+if [ "$how" = resume ]; then
+	id=$(sed -n 's/.*"where":"[^"\\]*-\([0-9a-f]\{8\}-[0-9a-f-]\{27\}\)\.jsonl".*/\1/p' "$dir/ev/session" 2>/dev/null)
+	[ -z "$id" ] || set -- resume "$id" "$@"
+fi
+printf '%s\n' "$$" >"$dir/client/pid"
+sh "$dir/bin/watch" start "$how" </dev/null >/dev/null 2>&1 &
+exec codex "$@"
