@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -25,8 +26,14 @@ def asks(command: str) -> dict[str, Any]:
     return {"tools": [{"name": "exec_command", "input": {"cmd": command, **OUT}}]}
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def own_hook(config: Path, command: str) -> str:
+    """A hook of the user, who has reviewed it."""
+    hook = {"async": False, "command": command, "timeout": 20, "type": "command"}
+    identity = json.dumps({"event_name": "stop", "hooks": [hook]}, separators=(",", ":"))
+    return (
+        f"[[hooks.Stop]]\n[[hooks.Stop.hooks]]\ntype = 'command'\ncommand = '{command}'\ntimeout = 20\n"
+        f"[hooks.state.'{config}:stop:0:0']\ntrusted_hash = 'sha256:{hashlib.sha256(identity.encode()).hexdigest()}'\n"
+    )
 
 
 def kinds(codex: Codex) -> list[str]:
@@ -41,7 +48,7 @@ def test_the_first_message_is_one_turn_and_what_the_user_has_set_up_is_used_and_
     home, told = codex.home / ".codex", codex.folder / "told"
     config = home / "config.toml"
     notify = f"notify = {json.dumps(clients.appends(told))}\n"
-    config.write_text(notify + config.read_text())
+    config.write_text(notify + config.read_text() + own_hook(config, f"touch {codex.folder}/hooked"))
     (home / "AGENTS.md").write_text("be brief\n")
     before = config.read_bytes()
     codex.made("hello there")
@@ -53,6 +60,7 @@ def test_the_first_message_is_one_turn_and_what_the_user_has_set_up_is_used_and_
         "a title is none"
     )
     assert config.read_bytes() == before and (home / "AGENTS.md").read_text() == "be brief\n"
+    assert (codex.folder / "hooked").exists()
     eventually(lambda: "hello there" in [end["last-assistant-message"] for end in clients.appended(told)])
 
 
@@ -170,7 +178,8 @@ def test_an_interrupted_turn_is_over(codex: Codex) -> None:
     codex.server.release("never")
 
 
-def test_a_failed_turn_is_told_and_one_that_is_tried_again_is_work(codex: Codex) -> None:
+def test_a_failed_turn_is_told_and_so_is_a_limit_and_one_that_is_tried_again_is_work(codex: Codex) -> None:
+    codex.server.register("limit", {"error": 429, "kind": "usage_limit_reached", "message": "enough"})
     codex.server.register("bad", {"error": 400, "message": "no good"})
     codex.server.register("over", {"error": 529, "times": 2, "text": "after all"})
     codex.made("#scn:bad please")
@@ -179,6 +188,9 @@ def test_a_failed_turn_is_told_and_one_that_is_tried_again_is_work(codex: Codex)
     assert "'error'" in codex.ok("explain", "one").stdout
     entries = codex.ok("transcript", "one", "--json").json["entries"]
     assert [entry["role"] for entry in entries] == ["user", "error"] and "no good" in entries[1]["text"]
+    codex.ok("message", "one", "-m", "#scn:limit please")
+    row = codex.until("waiting")
+    assert row["reason"] == "limit" and "usage limit" in row["last_line"]
     codex.ok("message", "one", "-m", "#scn:over please")
     eventually(lambda: codex.agents()["one"]["last_line"] == "after all")
     assert codex.until("ready")["reason"] is None
@@ -238,10 +250,12 @@ def test_what_a_subagent_does_is_no_turn_and_its_tokens_count(codex: Codex) -> N
     row = codex.until("ready")
     (Path(row["workdir"]) / "go").touch()
     eventually(lambda: len(codex.server.turns()) == 4)
-    eventually(lambda: json.loads(codex.ok("list", "--json").stdout)["agents"][0]["tokens"] in (22, 33, 44))
+    eventually(lambda: len(list((codex.home / ".codex" / "sessions").rglob("*.jsonl"))) == 2)
     row = codex.agents()["one"]
     assert (row["state"], row["last_line"]) == ("ready", "it has begun")
     assert kinds(codex).count("prompt") == 1
+    codex.ok("message", "one", "-m", "and now?")
+    eventually(lambda: codex.agents()["one"]["tokens"] == 44 + 12)
 
 
 def test_the_variables_of_an_outer_session_do_not_reach_it(world: World) -> None:

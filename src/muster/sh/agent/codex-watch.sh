@@ -14,13 +14,15 @@ pane() {
 # Its own word for what it does: it was told to show it as the title of its terminal.
 title() { pane display-message -p '#{pane_title}'; }
 alive() { kill -0 "$(cat "$dir/client/pid")" 2>/dev/null; }
+# Often at first: what takes long may be a person, or a long command.
+pause() { looked=$((${looked:-0} + 1)) && if [ "$looked" -lt 50 ]; then sleep "$1"; else sleep 1; fi; }
 size() { wc -c 2>/dev/null <"$1" || echo 0; }
 
 case $what in
 start)
 	calm=0 skipped=
 	while alive && [ "$calm" -lt 3 ]; do
-		sleep 0.2
+		pause 0.2
 		case $(title) in
 		Ready) calm=$((calm + 1)) ;;
 		*Working* | *'Action Required'*) exit 0 ;;
@@ -79,7 +81,7 @@ dialog)
 		case $shown in *'Action Required'*) break ;; esac
 		# Nobody was asked: another hook, or the client itself, had the answer.
 		if ! alive || since "$file"; then exec rm -f "$file"; fi
-		sleep 0.1
+		pause 0.1
 	done
 	sh "$dir/bin/hook" "$@" <"$file"
 	rm -f "$file"
