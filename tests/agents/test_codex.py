@@ -322,3 +322,16 @@ def test_nothing_that_a_client_may_have_written_breaks_the_translation() -> None
         for payload in [*payloads, None, "x"]
     ]
     assert all(isinstance(entry["role"], str) for entry in translate(json.loads(json.dumps(lines))))
+
+
+def test_a_clone_goes_on_with_the_conversation(codex: Codex) -> None:
+    codex.made("remember this")
+    codex.until("ready")
+    codex.ok("clone", "one", "two", "-m", "what do you remember?")
+    codex.ok("wait", "two", "--until", "ready", "--timeout", "60s")
+    assert codex.each_heard() == [["remember this"], ["remember this", "what do you remember?"]]
+    codex.ok("message", "one", "-m", "only you")
+    codex.until("ready")
+    assert codex.each_heard()[0] == ["remember this", "only you"]
+    said = [entry["text"] for entry in codex.ok("transcript", "two", "--json").json["entries"]]
+    assert said == ["remember this", "remember this", "what do you remember?", "what do you remember?"]

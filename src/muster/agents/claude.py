@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 from typing import Any
 
 from ..host import SH
 from ..plugins import AgentType, Launch, Prepared
-from .lines import moment, plain
+from .lines import moment, plain, renamed
 
 #: What each of its hooks tells: the event, and which of its words go along (see sh/agent/hook.sh).
 HOOKS = {
@@ -51,7 +50,7 @@ def prepare(launch: Launch) -> Prepared:
         "client/key": launch.key.encode(),
         "bin/layer": _program("layer"),
         "bin/tally": _program("tally"),
-        **_renamed(launch.session, launch.key),
+        **renamed(launch.session, launch.key),
     }
     if not launch.agent.origin:
         files["client/trusted"] = b""
@@ -63,13 +62,6 @@ def prepare(launch: Launch) -> Prepared:
 def _program(name: str) -> bytes:
     with open(os.path.join(SH, "agent", f"claude-{name}.sh"), "rb") as file:
         return file.read()
-
-
-def _renamed(session: dict[str, bytes], key: str) -> dict[str, bytes]:
-    """A conversation as one of its own: the client finds it by the id in its lines."""
-    found = re.search(rb'"sessionId": ?"([0-9a-f-]{36})"', session.get("session/client.jsonl", b""))
-    old = found[1] if found else b""
-    return {name: content.replace(old, key.encode()) if old else content for name, content in session.items()}
 
 
 def translate(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..host import SH
 from ..plugins import AgentType, Launch, Prepared
-from .lines import moment, plain
+from .lines import moment, plain, renamed
 
 #: What each of its hooks tells: the event, and which of its words go along (see sh/agent/hook.sh).
 HOOKS = {
@@ -49,15 +49,18 @@ PROGRAMS = {
 def prepare(launch: Launch) -> Prepared:
     settings = {
         "hooks": _hooks(f"{launch.folder}/bin/codex"),
-        "projects": {folder: {"trust_level": "trusted"} for folder in (launch.agent.workdir, launch.agent.cwd)},
         **SETTINGS,
         **(RULED if launch.rules else {}),
     }
+    if not launch.agent.origin:  # the user was in the folder that it comes from when he asked for the agent
+        places = (launch.agent.workdir, launch.agent.cwd)
+        settings["projects"] = {folder: {"trust_level": "trusted"} for folder in places}
     own = ["--no-daemon"]
     for key, value in settings.items():
         own += ["-c", f"{key}={_toml(value)}"]
     run, words = f"{launch.folder}/bin/run", (*own, *launch.args)
     files = {f"bin/{name}": _program(file) for name, file in PROGRAMS.items()}
+    files |= {"client/key": launch.key.encode(), **renamed(launch.session, launch.key)}
     if launch.rules:
         lines = [f"{verdict} {rule}\n" for verdict, rules in launch.rules.items() for rule in rules]
         files["client/rules"] = "".join(lines).encode()

@@ -13,6 +13,7 @@ input_tokens = "message.usage.input_tokens"    # and output_tokens, cache_read_t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -83,3 +84,10 @@ def moment(stamp: Any) -> float:
         return datetime.fromisoformat(str(stamp)).timestamp()
     except ValueError:
         return 0.0
+
+
+def renamed(session: dict[str, bytes], key: str) -> dict[str, bytes]:
+    """A client's conversation as one of its own: clients find it by the id in its lines."""
+    said = session.get("session/client.jsonl", b"")
+    found = re.search(rb'"(?:sessionId|session_id|id)": ?"([0-9a-f]{8}-[0-9a-f-]{27})"', said[:100_000])
+    return {"session/client.jsonl": said.replace(found[1], key.encode())} if found else {}

@@ -8,6 +8,13 @@ mkdir -p "$dir/client"
 if [ "$how" = resume ]; then
 	id=$(sed -n 's/.*"where":"[^"\\]*-\([0-9a-f]\{8\}-[0-9a-f-]\{27\}\)\.jsonl".*/\1/p' "$dir/ev/session" 2>/dev/null)
 	[ -z "$id" ] || set -- resume "$id" "$@"
+elif [ -f "$dir/session/client.jsonl" ]; then
+	# A conversation to go on with, put where the client looks for it.
+	id=$(cat "$dir/client/key")
+	folder=${CODEX_HOME:-$HOME/.codex}/sessions/$(date +%Y/%m/%d)
+	mkdir -p "$folder"
+	mv "$dir/session/client.jsonl" "$folder/rollout-$(date +%Y-%m-%dT%H-%M-%S)-$id.jsonl"
+	set -- resume "$id" -C "$PWD" "$@"
 fi
 printf '%s\n' "$$" >"$dir/client/pid"
 sh "$dir/bin/watch" start "$how" </dev/null >/dev/null 2>&1 &
