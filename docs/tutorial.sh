@@ -537,6 +537,13 @@ MUSTER_CREATE_MODE=mirror muster create by-flag command --mode copy --no-connect
 muster config set commands.create.connect_command 'echo "made $MUSTER_ADDRESS"'
 muster create announced command -- sleep 60
 
+# Be told when an agent waits for you, is ready or has failed. The agent is in the command's environment; docs/notify.md has all variables.
+muster config set notify.command 'notify-send "$MUSTER_AGENT is $MUSTER_NOTIFY_STATE" "$MUSTER_NOTIFY_TEXT"'
+muster create nosy replay --no-connect -- ../ask.toml
+
+# Choose which states you want to hear of. Agents take it with their next start.
+muster config set notify.on '["waiting", "failed", "done"]'
+
 # A set of create options under a name. `args` is what would stand behind --.
 mkdir -p "${XDG_CONFIG_HOME:-$HOME/.config}/muster"
 cat >> "${XDG_CONFIG_HOME:-$HOME/.config}/muster/config.toml" <<'END'

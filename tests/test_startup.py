@@ -62,7 +62,7 @@ CORE = {
     *("muster.providers.local", "muster.cli", "muster.cli.main", "muster.cli.parse", "muster.cli.render"),
 }
 SHARED = {"muster.cli.common"}
-WORK = {"muster.births", "muster.message", "muster.workdirs", "muster.git"}
+WORK = {"muster.births", "muster.message", "muster.notify", "muster.workdirs", "muster.git"}
 #: What a call of the verb may load beyond the core and its own module.
 ALLOWED = {
     ("list",): SHARED,

@@ -12,7 +12,7 @@ import shlex
 import time
 from typing import TYPE_CHECKING
 
-from . import hosts, message, store, tmux, workdirs
+from . import hosts, message, notify, store, tmux, workdirs
 from .errors import MusterError, NotFound, Refused, UsageError
 from .host import Found, Host, script
 from .model import ENDED, Address, Agent, Spec, Status
@@ -69,7 +69,7 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
         workdirs.furnish(fleet, host, agent, plan)
         fleet.step("create", "seed", agent.name)
         agent, files = _prepare(kind, agent, spec, session, rules)
-        store.write(host, agent, files)
+        store.write(host, agent, {**files, **notify.files(fleet, host)})
         fleet.step("create", "record", agent.name)
         tmux.start(host, agent.id, spec.memory)
     except MusterError as error:
@@ -104,6 +104,7 @@ def start(fleet: Fleet, one: Found) -> bool:
         "launch": launch.encode(),
         "argv": shlex.join(argv).encode("utf-8", "surrogateescape"),
         **tmux.bin_files(),
+        **notify.files(fleet, one.host),
     }
     store.write(one.host, agent, files)
     return tmux.start(one.host, agent.id, int(agent.memory or 0))

@@ -19,7 +19,7 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
     "types": None,
     "hosts": None,
     "workdir": ("copy", "link", "setup"),
-    "notify": ("command",),
+    "notify": ("command", "on"),
     "permissions": ("allow", "deny"),
     "budget": ("dollars", "tokens", "agents", "time", "day_dollars", "day_tokens", "agent_dollars", "agent_tokens"),
     "trash": ("days",),
@@ -29,6 +29,9 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
 PRICE_KEYS = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 PRICE_MAX = 1e6
 HOST_KEYS = ("destination", "home", "provider")
+#: States that `[notify] on` can name; the first three are told of when it names none.
+NOTIFY_STATES = ("waiting", "ready", "failed", "done", "lost")
+NOTIFY_ON = NOTIFY_STATES[:3]
 #: Flags a project may set without being trusted: none of them can run a command.
 HARMLESS = frozenset(
     (
@@ -248,6 +251,8 @@ def _check(data: dict[str, Any], path: str) -> None:
                 raise UsageError(f"{path}: [{section}] has no key {key!r}", nearest(key, list(keys)))
             if keys is None and not isinstance(value, dict):
                 raise UsageError(f"{path}: [{section}] {key} must be a section, [{section}.{key}]")
+            if section == "notify":
+                _check_notify(key, value, path)
             if section == "hosts":
                 for name in value:
                     if name not in HOST_KEYS:
@@ -267,6 +272,17 @@ def _check_prices(model: str, prices: dict[str, Any], path: str) -> None:
             raise UsageError(f"{path}: {where} has no key {key!r}", nearest(key, list(PRICE_KEYS)))
         if type(value) not in (int, float) or not 0 <= value < PRICE_MAX:
             raise UsageError(f"{path}: {where} {key} must be dollars for a million tokens", f"{key} = 3.0")
+
+
+def _check_notify(key: str, value: Any, path: str) -> None:
+    if key == "command" and (not isinstance(value, str) or "\0" in value):
+        raise UsageError(f"{path}: [notify] command must be text, a command line for sh", 'command = "…"')
+    if key == "on":
+        if not isinstance(value, list) or not all(isinstance(state, str) for state in value):
+            raise UsageError(f"{path}: [notify] on must be a list of states", f"on = {json.dumps(NOTIFY_ON)}")
+        for state in value:
+            if state not in NOTIFY_STATES:
+                raise UsageError(f"{path}: [notify] on has no state {state!r}", f"known: {', '.join(NOTIFY_STATES)}")
 
 
 def _drop_unsafe(data: dict[str, Any]) -> list[str]:

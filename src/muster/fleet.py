@@ -22,6 +22,8 @@ from .providers import local
 if TYPE_CHECKING:
     import subprocess
 
+    from . import notify
+
 POLL_SECONDS = 0.1
 #: What `create` and `destroy` declare as they go; every one of them has a test that kills there.
 STEPS = {
@@ -215,10 +217,13 @@ class Fleet:
 
         Raises `TimedOut`; and `MusterError` when one has ended in a state that can no longer become one of them.
         """
+        watch = self.watch() if any(one.host.name for one in chosen) else None
         deadline = None if timeout is None else time.monotonic() + timeout
         latest = {(one.host.name, one.agent.id): one.status for one in chosen}
         reached: set[tuple[str, str]] = set()
         while True:
+            if watch:
+                watch.see(latest.values())
             for key, status in latest.items():
                 if status.state in until and key not in reached:
                     reached.add(key)
@@ -248,6 +253,12 @@ class Fleet:
                         if key[1] not in now:
                             raise NotFound(f"{latest[key].address} was destroyed while waiting")
                         latest[key] = now[key[1]]
+
+    def watch(self) -> notify.Watch:
+        """Tells the user's `[notify]` command of agents on other hosts, as they are seen."""
+        from . import notify
+
+        return notify.Watch(self)
 
     # Living
 

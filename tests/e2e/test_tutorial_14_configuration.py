@@ -10,6 +10,7 @@ import pytest
 
 from muster.tutorial import E2eSession, expect
 
+from ..conftest import eventually
 from .conftest import agents, outside, repository
 
 
@@ -516,6 +517,93 @@ def test_a_price_that_is_none_is_not_set(e2e: E2eSession, words: str, says: str,
     expect(result.stderr).to_contain(says)
     expect(result.stderr).to_contain(hint)
     assert mine(e2e).read_text() == before
+
+
+# Being told
+
+ASKS = """
+[[step]]
+run = "true"
+[[step]]
+ask = "Which colour? $(touch evil)"
+"""
+SET_NOTIFY = (
+    """muster config set notify.command 'notify-send "$MUSTER_AGENT is $MUSTER_NOTIFY_STATE" "$MUSTER_NOTIFY_TEXT"'"""
+)
+
+
+def desktop(e2e: E2eSession) -> Path:
+    """A `notify-send` that writes its words down, and the file in which it does."""
+    told = e2e.home / "told"
+    program = e2e.home / "bin" / "notify-send"
+    program.write_text(f"#!/bin/sh\nprintf '%s|' \"$@\" >>'{told}'\n")
+    program.chmod(0o755)
+    (e2e.work.parent / "ask.toml").write_text(ASKS)
+    return told
+
+
+def test_an_agent_that_has_a_question_says_so_on_the_desktop(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Be told when an agent waits for you, is ready or has failed. The agent is in the command's environment; docs/notify.md has all variables.
+    muster config set notify.command 'notify-send "$MUSTER_AGENT is $MUSTER_NOTIFY_STATE" "$MUSTER_NOTIFY_TEXT"'
+    muster create nosy replay --no-connect -- ../ask.toml
+    """)
+    told = desktop(e2e)
+    expect(e2e.run(SET_NOTIFY, comment="Be told when an agent waits for you.")).to_succeed()
+    expect(e2e.run("muster create nosy replay --no-connect -- ../ask.toml")).to_succeed()
+    eventually(told.exists)
+    eventually(lambda: told.read_text() == "nosy is waiting|Which colour? $(touch evil)|")
+    assert not list(e2e.home.rglob("evil")) and not list(e2e.work.parent.rglob("evil"))
+
+    expect(e2e.run("muster answer nosy green", comment="It goes on, and is ready.")).to_succeed()
+    eventually(lambda: "|nosy is ready|" in told.read_text())
+
+
+def test_a_program_that_is_not_there_to_tell_troubles_no_agent(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Be told when an agent waits for you, is ready or has failed. The agent is in the command's environment; docs/notify.md has all variables.
+    muster config set notify.command 'notify-send "$MUSTER_AGENT is $MUSTER_NOTIFY_STATE" "$MUSTER_NOTIFY_TEXT"'
+    muster create nosy replay --no-connect -- ../ask.toml
+    """)
+    desktop(e2e)
+    (e2e.home / "bin" / "notify-send").write_text("#!/bin/sh\necho no desktop here >&2\nexit 1\n")
+    expect(e2e.run(SET_NOTIFY)).to_succeed()
+    expect(e2e.run("muster create nosy replay --no-connect -- ../ask.toml")).to_succeed()
+    expect(e2e.run("muster wait nosy --until waiting --timeout 60s")).to_succeed()
+    expect(e2e.run("muster capture nosy", comment="Nothing of it is on the agent's screen.").stdout).not_to_contain(
+        "desktop"
+    )
+
+    refused = e2e.run("muster config set notify.command 7", comment="It is a command line.")
+    expect(refused).to_exit_with(2)
+    expect(refused.stderr).to_contain("[notify] command must be text")
+
+
+def test_only_the_states_that_were_chosen_are_told(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Choose which states you want to hear of. Agents take it with their next start.
+    muster config set notify.on '["waiting", "failed", "done"]'
+    """)
+    told = desktop(e2e)
+    outside(e2e, "sh", "-c", SET_NOTIFY)
+    outside(e2e, "muster", "create", "early", "command", "--no-connect", "--", "true")
+    ended(e2e, "early")
+    expect(e2e.run("""muster config set notify.on '["waiting", "failed", "done"]'""")).to_succeed()
+    expect(e2e.run("muster start early", comment="Agents take it with their next start.")).to_succeed()
+    eventually(told.exists)
+    eventually(lambda: told.read_text() == "early is done||")
+
+
+def test_a_state_that_cannot_be_told_is_refused(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Choose which states you want to hear of. Agents take it with their next start.
+    muster config set notify.on '["waiting", "failed", "done"]'
+    """)
+    slip = e2e.run("""muster config set notify.on '["wating"]'""")
+    expect(slip).to_exit_with(2)
+    expect(slip.stderr).to_contain("[notify] on has no state 'wating'")
+    expect(slip.stderr).to_contain("known: waiting, ready, failed, done, lost")
+    assert "notify" not in mine(e2e).read_text()
 
 
 # Templates and types

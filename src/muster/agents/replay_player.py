@@ -1116,6 +1116,9 @@ def emit(folder: str, kind: str, **fields: Any) -> None:
     append(os.path.join(folder, "events.jsonl"), record)
     os.makedirs(os.path.join(folder, "ev"), exist_ok=True)
     replace(os.path.join(folder, "ev", kind), (json.dumps(record) + "\n").encode())
+    with contextlib.suppress(OSError):
+        if os.path.getsize(os.path.join(folder, "notify", "command")):  # somebody wants to be told
+            os.spawnv(os.P_WAIT, "/bin/sh", ["sh", os.path.join(folder, "bin", "notify"), kind])
 
 
 def main(arguments: list[str]) -> int:

@@ -15,6 +15,7 @@ muster config get commands.create.mode
 muster config set commands.create.connect_command "my-terminal"
 muster config set --project commands.create.mode mirror
 muster config set 'prices."gpt-4.1".input' 2.0
+muster config set notify.command 'notify-send "$MUSTER_AGENT $MUSTER_NOTIFY_STATE" "$MUSTER_NOTIFY_TEXT"'
 muster config path
 """
 TEXT = """

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import UsageError
@@ -19,6 +20,7 @@ muster list --watch
 TEXT = """
 Shows every agent on this machine and on every host once used. A host that does not answer is a row. COST is in
 dollars; it is in tokens where a price is not known, and - where those are not known either.
+With --watch, the command of [notify] is told of agents on other hosts (docs/notify.md); those here tell it themselves.
 """
 COLUMNS = ("NAME", "STATE", "REASON", "AGE", "TYPE", "HOST", "BRANCH", "COST")
 
@@ -43,9 +45,11 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     return 0
 
 
-def _look(args: argparse.Namespace, fleet: Fleet) -> Listing:
+def _look(args: argparse.Namespace, fleet: Fleet, seen: Callable[[list[Status]], None] | None = None) -> Listing:
     places = [("" if host == "local" else host) for host in args.host] or None
     listing = fleet.survey(places)
+    if seen:
+        seen(listing.statuses)
     wanted = parse_labels(args.label)
     here = _here(fleet) if args.here else ""
     kept = [
@@ -144,8 +148,9 @@ def _cost(row: dict[str, Any]) -> str:
 def _watch(args: argparse.Namespace, fleet: Fleet) -> int:
     """Every change as it is seen: a line each, or a redrawn table on a terminal."""
     last: dict[str, object] = {}
+    watch = fleet.watch()
     while True:
-        listing = _look(args, fleet)
+        listing = _look(args, fleet, watch.see)
         now = {f"{s.host}/{s.agent.id}": (str(s.address), s.state, s.reason) for s in listing.statuses}
         if args.json:
             for key in [*now, *(key for key in last if key not in now)]:

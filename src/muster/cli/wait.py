@@ -16,6 +16,7 @@ muster wait -l run=42 --until done --until failed
 TEXT = """
 Waits until agents are in a state; without --until, until they are no longer at work (ready, waiting or ended).
 Exit code 4 when the time is up, 1 when an agent ended in another state than those asked for.
+While it waits, the command of [notify] is told of those on other hosts (docs/notify.md).
 """
 
 

@@ -49,13 +49,20 @@ END
 	mv -f "$mu_home/.conf.$mu_id" "$mu_home/tmux.conf"
 fi
 
+# How it ended is told by its wrapper, unless that was killed too: then tmux tells the user.
+set --
+if [ -s "$mu_dir/notify/command" ]; then
+	# shellcheck disable=SC2016  # for the shell that tmux starts
+	set -- ';' set-hook pane-died 'run-shell -b '\''exec sh "$MUSTER_AGENT_DIR/bin/notify" died "#{pane_dead_status}" "#{pane_dead_signal}"'\'
+fi
+
 # The server's own environment is small and the same for all: an agent's comes by its wrapper.
 mu_try=0
 while :; do
 	mu_said=$(env -i HOME="$HOME" PATH="$PATH" SHELL=/bin/sh LANG="${LANG:-C.UTF-8}" TERM=xterm-256color \
 		tmux -S "$mu_sock" -f "$mu_home/tmux.conf" -u new-session -d -s "$mu_id" -x "$mu_cols" -y "$mu_rows" \
-		-e "MUSTER_AGENT_ID=$mu_id" -c / sh "$mu_dir/bin/wrap" "$mu_dir" \
-		\; set-option @agent "$mu_id" 2>&1) && break
+		-e "MUSTER_AGENT_ID=$mu_id" -e "MUSTER_AGENT_DIR=$mu_dir" -c / sh "$mu_dir/bin/wrap" "$mu_dir" \
+		\; set-option @agent "$mu_id" "$@" 2>&1) && break
 	case $mu_said in
 	*duplicate*)
 		if [ "$(mu_tmux list-panes -t "=$mu_id:" -F '#{pane_dead}')" = 1 ]; then

@@ -11,7 +11,7 @@ if [ "$mu_dead" != none ]; then
 fi
 [ "$mu_dead" != 0 ] || MUSTER_AGENT_DIR=$mu_dir sh "$mu_dir/bin/event" stopped || :
 [ ! -f "$mu_dir/bin/reap" ] || sh "$mu_dir/bin/reap" "$mu_id" "$mu_grace" || :
-rm -rf "/tmp/muster-$(id -u)/$mu_id"
+rm -rf "/tmp/muster-$(id -u)/$mu_id" "$mu_dir/notify/env"
 mu_tmux kill-session -t "=$mu_id:" 2>/dev/null || :
 if [ -f "$mu_dir/cgroup" ]; then
 	rmdir "$(cat "$mu_dir/cgroup")" 2>/dev/null || :

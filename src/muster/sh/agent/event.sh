@@ -1,6 +1,6 @@
 #!/bin/sh
 # event KIND [FIELDS]: add one line to the agent's log, and keep the newest of each kind in ev/.
-# FIELDS is the inside of a JSON object. The log starts over (one old part is kept) at 8 MB.
+# FIELDS is the inside of a JSON object. The log starts over (one old part is kept) at 8 MB. Then notify has a look at it.
 dir=${MUSTER_AGENT_DIR:-$(dirname "$(dirname "$0")")}
 t=$(date +%s.%N)
 case $t in *N) t=${t%.*} ;; esac
@@ -16,3 +16,4 @@ for file in "$dir/events.jsonl" "$dir/ev/$1"; do
 done
 printf '%s\n' "$line" >>"$dir/events.jsonl"
 printf '%s\n' "$line" >"$dir/ev/.$1.$$" && mv -f "$dir/ev/.$1.$$" "$dir/ev/$1"
+[ ! -s "$dir/notify/command" ] || sh "$dir/bin/notify" "$1"

@@ -12,6 +12,8 @@ pane_term=$TERM
 if [ -f "$dir/launch-env" ]; then
 	# shellcheck disable=SC1091
 	. "$dir/launch-env"
+	# The command of [notify] gets it as it was, see bin/notify.
+	[ ! -s "$dir/notify/command" ] || mv -f "$dir/launch-env" "$dir/notify/env"
 	rm -f "$dir/launch-env"
 fi
 for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
@@ -27,7 +29,7 @@ for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
 	GIT_DIR | GIT_WORK_TREE | GIT_INDEX_FILE | GIT_OBJECT_DIRECTORY | GIT_ALTERNATE_OBJECT_DIRECTORIES | GIT_PREFIX | \
 		GIT_COMMON_DIR | GIT_NAMESPACE | GIT_CONFIG_PARAMETERS | GIT_SHALLOW_FILE | GIT_GRAFT_FILE | GIT_QUARANTINE_PATH | \
 		GIT_REFLOG_ACTION | GIT_INTERNAL_*) unset "$name" ;;
-	MUSTER_AGENT | MUSTER_AGENT_* | MUSTER_RESULT | MUSTER_PROMPT) unset "$name" ;;
+	MUSTER_AGENT | MUSTER_AGENT_* | MUSTER_NOTIFY_* | MUSTER_RESULT | MUSTER_PROMPT) unset "$name" ;;
 	esac
 done
 # Begun inside another agent: its programs are not this one's.

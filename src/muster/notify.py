@@ -1,0 +1,98 @@
+"""`[notify] command`: a program of the user's that is told when an agent wants a person.
+
+An agent on the user's machine tells it itself (sh/agent/notify.sh). The program is not on other hosts, and must not run there:
+of their agents it is told by whoever watches them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from . import config
+from .host import SH, Host
+from .model import Status
+
+if TYPE_CHECKING:
+    from .fleet import Fleet
+
+#: The command has so long, then it is ended; sh/agent/notify.sh has the same number.
+SECONDS = 30
+
+
+def files(fleet: Fleet, host: Host) -> dict[str, bytes]:
+    """What an agent's folder holds of it. Empty files take back what was configured when the agent was last started."""
+    if host.name:
+        return {}
+    command, states = _wanted(fleet)
+    return {"notify/command": command.encode("utf-8", "surrogateescape"), "notify/on": " ".join(states).encode()}
+
+
+class Watch:
+    """Tells of agents on other hosts, from the statuses that somebody who watches them sees one after the other."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.command, self.states = _wanted(fleet)
+        self.last: dict[tuple[str, str], str] = {}
+
+    def see(self, statuses: Iterable[Status]) -> None:
+        known = {host for host, _ in self.last}
+        for status in statuses:
+            if not self.command or not status.host or status.state == "unreachable":
+                continue
+            key = status.host, status.agent.id
+            was = self.last.get(key, "starting" if status.host in known else status.state)
+            self.last[key] = status.state
+            if was != status.state and self._is_news(was, status) and self._is_first(status):
+                self._tell(status)
+
+    def _is_news(self, was: str, status: Status) -> bool:
+        if (was, status.state, status.reason) == ("starting", "ready", ""):
+            return False  # it has done nothing yet
+        failed = status.reason == "failed turn" and "failed" in self.states
+        return status.state in self.states or failed
+
+    def _is_first(self, status: Status) -> bool:
+        """Whether no other process has told of this: two that watch see the same."""
+        import fcntl
+
+        told = f"{status.agent.id} {status.state} {status.since}"
+        try:
+            with open(os.path.join(self.fleet.home, "notified"), "a+", encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                file.seek(0)
+                before = file.read().splitlines()
+                if told in before:
+                    return False
+                file.truncate(0)
+                file.write("\n".join([*before[-999:], told]) + "\n")
+        except OSError:
+            pass  # twice is better than never
+        return True
+
+    def _tell(self, status: Status) -> None:
+        env = {
+            **self.fleet.env,
+            "MUSTER_AGENT": status.agent.name,
+            "MUSTER_NOTIFY_ADDRESS": str(status.address),
+            "MUSTER_NOTIFY_STATE": status.state,
+            "MUSTER_NOTIFY_REASON": status.reason,
+            "MUSTER_NOTIFY_TEXT": _plain(status.last_line)[:200],
+            "MUSTER_NOTIFY_WORKDIR": _plain(status.agent.cwd)[:4096],
+        }
+        log = os.path.join(self.fleet.home, "notify.log")
+        argv = ["sh", f"{SH}/agent/notify.sh", "-run", log, str(SECONDS), self.command]
+        subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, start_new_session=True, check=False)
+
+
+def _wanted(fleet: Fleet) -> tuple[str, list[str]]:
+    told = fleet.config.section("notify")
+    return told.get("command", ""), told.get("on", list(config.NOTIFY_ON))
+
+
+def _plain(text: str) -> str:
+    """Hostile text as a variable can hold it: nothing that a terminal would obey, no half characters."""
+    return "".join(char for char in text.replace("\t", " ") if char.isprintable()).strip()
