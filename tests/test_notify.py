@@ -26,7 +26,7 @@ from .conftest import SRC, eventually
 SH = SRC / "muster" / "sh" / "agent"
 NOTE = f"""#!{sys.executable}
 import json, os
-with open(os.environ["TOLD"], "a") as file:
+with open(__file__ + ".told", "a") as file:
     file.write(json.dumps(dict(os.environ)) + "\\n")
 """
 
@@ -37,7 +37,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path / "agents" / "x-1"
         self.home = path / "home"
-        self.told_file = path / "told"
+        self.told_file = path / "note.told"
         for name in ("ev", "bin", "notify", "rec"):
             (self.path / name).mkdir(parents=True)
         self.home.mkdir()
@@ -49,7 +49,12 @@ class Folder:
         note.write_text(NOTE)
         note.chmod(0o755)
         self.ask(f"exec '{note}'", *NOTIFY_STATES)
-        self.env = {"PATH": os.environ["PATH"], "MUSTER_AGENT_DIR": str(self.path), "MUSTER_AGENT_ID": "x-1"}
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "MUSTER_AGENT_DIR": str(self.path),
+            "MUSTER_AGENT_ID": "x-1",
+            "SECRET": "x",
+        }
         self.count = 0
 
     def ask(self, command: str, *states: str) -> None:
@@ -58,7 +63,7 @@ class Folder:
 
     def launch(self, **more: str) -> None:
         """A launch, as the wrapper begins it: in an environment of the user's."""
-        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "TOLD": str(self.told_file), **more}
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), **more}
         done = subprocess.run(["sh", "-c", "export -p"], env=env, capture_output=True, check=True)
         (self.path / "notify" / "env").write_bytes(done.stdout)
         self.event("started", pid=1)
@@ -125,6 +130,7 @@ def test_a_question_is_told_with_the_agent_in_the_environment(folder: Folder) ->
         "MUSTER_NOTIFY_TEXT": "Which one?",
         "MUSTER_NOTIFY_WORKDIR": "/some where",
     }
+    assert "SECRET" not in told
     # Who ends the agent's processes by their mark does not find it.
     assert told["MUSTER_AGENT_ID"].startswith("notify-")
     assert (told["MINE"], told["HOME"], told["PWD"]) == ("1", str(folder.home), str(folder.home))
