@@ -184,7 +184,20 @@ class Bench:
             self.row("destroy", self.mine("destroy", "{}"), python, None, 6, self.theirs("destroy", "{}", "--force")),
         ]
         self.run(MUSTER, "destroy", "--all", check=False)
-        return rows + self.listing(python)
+        return rows + self.listing(python) + self.clients()
+
+    def clients(self) -> list[Row]:
+        """Real clients have no goal in numbers; without them there are no such rows, and the table says so."""
+        from tests.support.clients import Missing
+
+        from .clients import Clients
+
+        self.run(MUSTER, "stop", "--all", "--grace", "0", check=False)
+        try:
+            return [Row(*row, None) for row in Clients(MUSTER, self.folder, self.repo, ROUNDS).rows()]
+        except Missing as missing:
+            print(f"no rows with real clients: {missing}", file=sys.stderr)
+            return []
 
     def listing(self, python: Callable[[], Callable[[], object]]) -> list[Row]:
         """`list` with 40 and with 200 agents; the floor is a bare python and a bare tmux that lists as many panes."""
@@ -268,12 +281,12 @@ def main() -> int:
         finally:
             bench.end()
     print(
-        f"{'work':<44} {'muster':>9} {'floor':>9} {'ratio':>6} {'goal':>6}"
+        f"{'work':<50} {'muster':>9} {'floor':>9} {'ratio':>6} {'goal':>6}"
         + (f" {'peer':>9} {'faster':>7} {'goal':>6}" if PEER else "")
     )
     for row in rows:
         unit = " MB" if "MB" in row.work else " s"
-        text = f"{row.work:<44} {row.mine:>7.3f}{unit} {row.floor:>7.3f}{unit} {row.mine / row.floor:>6.1f} {row.most or '-':>6}"
+        text = f"{row.work:<50} {row.mine:>7.3f}{unit} {row.floor:>7.3f}{unit} {row.mine / row.floor:>6.1f} {row.most or '-':>6}"
         if PEER and row.peer is not None:
             text += f" {row.peer:>7.3f} s {row.peer / row.mine:>6.1f}x {row.faster or '-':>6}"
         print(text + ("  MISSED" if row.missed else ""))
