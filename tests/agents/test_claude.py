@@ -10,6 +10,7 @@ from pathlib import Path
 from muster.agents.claude import translate
 
 from ..conftest import eventually
+from ..support.login import TokenService
 from .conftest import Claude
 
 
@@ -241,10 +242,10 @@ def test_what_the_user_has_is_in_effect_and_stays_as_it_is(claude: Claude) -> No
     assert {name: after[name] for name in after.keys() - grown} == before
 
 
-def login(token: str) -> str:
+def login(token: str, lasts: float = 86400) -> str:
     """A made-up login, as the client writes it down."""
-    far = int((time.time() + 86400) * 1000)
-    told = {"accessToken": token, "refreshToken": f"{token}-refresh", "expiresAt": far, "subscriptionType": "max"}
+    until = int((time.time() + lasts) * 1000)
+    told = {"accessToken": token, "refreshToken": f"{token}-refresh", "expiresAt": until, "subscriptionType": "max"}
     return json.dumps({"claudeAiOauth": {**told, "scopes": ["user:inference", "user:profile"]}})
 
 
@@ -270,3 +271,22 @@ def test_agents_share_one_login_in_place_and_take_up_what_another_refreshed(clau
     assert file.read_bytes() == before
     copies = [path for path in claude.muster_home.rglob(".credentials.json") if not path.is_symlink()]
     assert copies == []
+
+
+def test_agents_that_renew_one_login_at_the_same_time_do_not_log_each_other_out(claude: Claude) -> None:
+    """The login has run out; its refresh token counts once, and whoever uses it again is logged out."""
+    del claude.env["ANTHROPIC_API_KEY"]
+    file = claude.home / ".claude" / ".credentials.json"
+    file.write_text(login("old", lasts=-60))
+    names = ["one", "two", "three"]
+    claude.server.watch = ["Bearer old", "Bearer access-"]
+    with TokenService(claude.folder, "old-refresh", claude.offline.path) as service:
+        claude.env |= service.env
+        for name in names:
+            claude.ok("create", name, "claude", "--no-connect", "-m", f"hello {name}")
+        claude.ok("wait", *names, "--until", "ready", "--timeout", "120s")
+        kept = json.loads(file.read_text())["claudeAiOauth"]
+        assert service.refused == [] and service.renewed
+        assert (kept["accessToken"], kept["refreshToken"]) == (service.renewed[-1], service.valid)
+    assert sorted(claude.each_heard()) == sorted([f"hello {name}"] for name in names)
+    assert {tuple(request.noticed) for request in claude.server.turns()} == {("Bearer access-",)}

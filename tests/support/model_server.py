@@ -420,7 +420,7 @@ class ModelServer:
         steps = self.scenarios.get(request.scenario)
         if steps is None:
             return {"error": 400, "message": f"no scenario {request.scenario} here"}
-        step = steps[request.step] if request.step < len(steps) else {"text": "done"}
+        step: Step = steps[request.step] if request.step < len(steps) else {"text": "done"}
         if "error" not in step or "times" not in step:
             return step
         with self._lock:
