@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
@@ -62,3 +63,54 @@ def each(work: Callable[[A], B], items: Iterable[A], limit: int = 16) -> list[Ou
     if bugs:
         raise bugs[0]
     return [result for result in results if result is not None]
+
+
+class Crew(Generic[A]):
+    """Work that goes on beside the caller's own, under keys; `done` hands over what has ended.
+
+    Nothing waits for a thread: what is still under way when the process ends is left to be found out by the next one.
+    """
+
+    def __init__(self, limit: int = 16) -> None:
+        self.busy: set[A] = set()
+        self._ended: queue.SimpleQueue[Outcome[A, object]] = queue.SimpleQueue()
+        self._todo: queue.SimpleQueue[tuple[A, Callable[[], object]]] = queue.SimpleQueue()
+        self._limit, self._threads, self._idle = limit, 0, threading.Semaphore(0)
+
+    def start(self, key: A, work: Callable[[], object]) -> None:
+        assert key not in self.busy, f"{key} is under way"
+        self.busy.add(key)
+        self._todo.put((key, work))
+        if not self._idle.acquire(blocking=False) and self._threads < self._limit:
+            self._threads += 1
+            threading.Thread(target=self._work, daemon=True).start()
+
+    def done(self, timeout: float) -> list[Outcome[A, object]]:
+        """What has ended; waits for the first of it, at most so long. An error that is no `MusterError` is a bug, and is raised."""
+        found: list[Outcome[A, object]] = []
+        try:
+            found.append(self._ended.get(timeout=max(timeout, 0.0)))
+            while True:
+                found.append(self._ended.get_nowait())
+        except queue.Empty:
+            pass
+        for outcome in found:
+            self.busy.discard(outcome.item)
+            if isinstance(outcome.value, _Bug):
+                raise outcome.value.error
+        return found
+
+    def _work(self) -> None:
+        while True:
+            key, work = self._todo.get()
+            try:
+                self._ended.put(Outcome(key, work()))
+            except MusterError as error:
+                self._ended.put(Outcome(key, None, error))
+            except BaseException as error:
+                self._ended.put(Outcome(key, _Bug(error)))
+            self._idle.release()
+
+
+class _Bug(NamedTuple):
+    error: BaseException

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import config, evidence, fanout, hosts, store, tmux
 from .errors import MusterError, NotFound, TimedOut, Unreachable, UsageError
 from .host import Found, Host, shell_file
-from .model import ENDED, LIVE, Address, Agent, Bill, Spec, Status
+from .model import ENDED, LIVE, Address, Agent, Bill, Load, Spec, Status
 from .plugins import CLIENTS, AgentType, agent_type
 from .providers import local
 
@@ -55,6 +55,13 @@ class Listing(NamedTuple):
     @property
     def unreachable(self) -> list[HostRow]:
         return [row for row in self.hosts if not row.reachable]
+
+
+class Glance(NamedTuple):
+    """One host."""
+
+    statuses: list[Status]
+    load: Load
 
 
 class Fleet:
@@ -130,6 +137,10 @@ class Fleet:
                 rows.append(HostRow(place, kind, True, time.time()))
                 statuses += outcome.get()
         return Listing(statuses, rows)
+
+    def glance(self, place: str) -> Glance:
+        """All agents of one host, and how busy it is, in one round trip. Raises `Unreachable`."""
+        return self._glance(self.host(Address.parse(f"@{place}")) if place else self.local, load=True)
 
     def select(
         self, names: Sequence[str] = (), labels: Mapping[str, str] | None = None, everything: bool = False
@@ -405,6 +416,10 @@ class Fleet:
 
         return records.recording(self, name, idle)
 
+    def artifacts(self, one: Found, limit: int) -> bytes:
+        """A tar of what the agent submitted as artifacts, cut at `limit`: hostile input."""
+        return store.artifacts(one.host, one.agent.id, limit)
+
     def transcript(self, name: str) -> list[dict[str, Any]]:
         from . import records
 
@@ -442,8 +457,11 @@ class Fleet:
         raise NotFound(f"there is no agent {address}", _names(same or listing.statuses, "did you mean" if same else ""))
 
     def _survey(self, host: Host) -> list[Status]:
+        return self._glance(host).statuses
+
+    def _glance(self, host: Host, load: bool = False) -> Glance:
         try:
-            survey = store.survey(host)
+            survey = store.survey(host, load=load)
         except TimedOut as error:
             raise Unreachable(f"host {host.name} did not answer within {store.ANSWER_SECONDS:.0f} s") from error
         if host.name:
@@ -466,10 +484,11 @@ class Fleet:
                     host=host.name,
                     provider=host.provider,
                     usage=seen.usage,
+                    result=seen.result,
                     last_line=said or ("" if kind.speaks and status.state == "working" else seen.last_line),
                 )
             )
-        return statuses
+        return Glance(statuses, survey.load)
 
     def _known(self, name: str) -> AgentType:
         if name == "command":

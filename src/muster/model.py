@@ -174,10 +174,21 @@ class Status(NamedTuple):
     last_line: str = ""
     exit_code: int | None = None
     until: float | None = None
+    result: str = ""
+    """The first line of what it submitted; nobody has looked into it."""
 
     @property
     def address(self) -> Address:
         return Address(self.agent.name, self.host, "" if self.provider in ("local", "ssh") else self.provider)
+
+
+class Load(NamedTuple):
+    """How busy a host is, and what it has left in bytes; None is not known."""
+
+    load: float | None = None
+    cores: float | None = None
+    memory: float | None = None
+    disk: float | None = None
 
 
 class ModelBill(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from .cast import last_line
 from .errors import MusterError, NotFound, Refused
 from .host import CommandFailed, Host, checked, script
-from .model import Agent, check_name
+from .model import Agent, Load, check_name
 
 ANSWER_SECONDS = 5.0
 FULL = ("No space left", "Disk quota exceeded")
@@ -44,12 +44,15 @@ class Seen(NamedTuple):
     usage: dict[str, Any]
     last_line: str
     creator_alive: bool | None
+    result: str
+    """The first line of what it submitted."""
 
 
 class Survey(NamedTuple):
     now: float
     agents: list[Seen]
     """One for each folder; `phase` is `unreadable` where the record in it is none."""
+    load: Load = Load()
 
 
 def new_id(name: str) -> str:
@@ -61,13 +64,13 @@ def me() -> dict[str, Any]:
     return {"machine": socket.gethostname(), "pid": os.getpid(), "born": _born(os.getpid())}
 
 
-def survey(host: Host, timeout: float | None = ANSWER_SECONDS) -> Survey:
-    """All agents of a host in one round trip."""
-    done = script(host, "survey", timeout=timeout)
+def survey(host: Host, timeout: float | None = ANSWER_SECONDS, *, load: bool = False) -> Survey:
+    """All agents of a host in one round trip; with `load` also how busy it is."""
+    done = script(host, "survey", *(["load"] if load else []), timeout=timeout)
     if done.returncode:
         raise CommandFailed("survey", done.returncode, done.stderr, "muster doctor shows what is missing")
     text, _, tails = done.stdout.partition(b"\ntails\n")
-    now = 0.0
+    now, burden = 0.0, Load()
     panes: dict[str, dict[str, Any]] = {}
     files: dict[str, dict[str, str]] = {}
     names: dict[str, str] = {}
@@ -93,6 +96,8 @@ def survey(host: Host, timeout: float | None = ANSWER_SECONDS) -> Survey:
             }
         elif kind == "now":
             now = float(rest)
+        elif kind == "load":
+            burden = _load(rest)
     lines = _tails(tails)
     machine = socket.gethostname()
     agents = []
@@ -106,10 +111,17 @@ def survey(host: Host, timeout: float | None = ANSWER_SECONDS) -> Survey:
         }
         if status := _status(agent, found):
             events["client"] = status
-        usage = _object(found.get("usage.json", ""))
-        agents.append(Seen(agent, events, panes.get(agent_id), usage, lines.get(agent_id, ""), maker))
+        usage, result = _object(found.get("usage.json", "")), found.get("result.json", "")
+        agents.append(Seen(agent, events, panes.get(agent_id), usage, lines.get(agent_id, ""), maker, result))
     agents.sort(key=lambda seen: (seen.agent.created, seen.agent.name))
-    return Survey(now, agents)
+    return Survey(now, agents, burden)
+
+
+def _load(text: str) -> Load:
+    words = [float(word) if word.replace(".", "", 1).isdigit() else None for word in text.split(" ")]
+    busy, cores, memory, disk = (*words, None, None, None, None)[:4]
+    kb = 1024.0
+    return Load(busy, cores, None if memory is None else memory * kb, None if disk is None else disk * kb)
 
 
 def _status(agent: Agent, files: dict[str, str]) -> dict[str, Any]:
@@ -191,6 +203,11 @@ def unlock(host: Host, agent_id: str, name: str, owner: str) -> None:
 def read(host: Host, agent_id: str, *names: str) -> dict[str, bytes]:
     """The named files of an agent's folder (or of the trash, for ids that are there); missing ones are left out."""
     return untar(checked(host, "get", agent_id, *names))
+
+
+def artifacts(host: Host, agent_id: str, limit: int) -> bytes:
+    """A tar of the folder `artifacts` of an agent, cut at `limit` bytes."""
+    return checked(host, "artifacts", agent_id, str(limit))
 
 
 def record(agent: Agent) -> bytes:

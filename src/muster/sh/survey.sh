@@ -1,6 +1,7 @@
 # shellcheck shell=sh
-# Everything there is to know of all agents, in one go: one tmux call, no process per agent.
+# survey [load]: everything there is to know of all agents, in one go: one tmux call, no process per agent.
 #   now EPOCH
+#   load LOAD CORES MEMORY DISK: with `load`, how busy the host is, and what it has left in KB; - is not known
 #   pane SESSION DEAD STATUS SIGNAL PID COMMAND
 #   dir ID
 #   file ID/NAME<TAB>line, file ../names/NAME<TAB>ID
@@ -8,6 +9,13 @@
 mu_now=$(date +%s.%N)
 case $mu_now in *N) mu_now=${mu_now%.*} ;; esac
 printf 'now %s\n' "$mu_now"
+if [ "${1:-}" = load ]; then
+	mu_load=- mu_cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null) || mu_cores=-
+	[ ! -r /proc/loadavg ] || read -r mu_load mu_rest </proc/loadavg
+	mu_memory=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo 2>/dev/null) || mu_memory=
+	mu_disk=$(df -Pk "$mu_home" 2>/dev/null | awk 'NR == 2 { print $4 }') || mu_disk=
+	printf 'load %s %s %s %s\n' "$mu_load" "${mu_cores:--}" "${mu_memory:--}" "${mu_disk:--}"
+fi
 cd "$mu_home/agents" 2>/dev/null || exit 0
 command -v tmux >/dev/null || die 1 "tmux is not installed"
 mu_tmux list-panes -a -F 'pane #{session_name} #{?pane_dead,1,0} #{?#{==:#{pane_dead_status},},-,#{pane_dead_status}} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command}' 2>/dev/null || :
@@ -16,7 +24,7 @@ mu_tmux list-panes -a -F 'pane #{session_name} #{?pane_dead,1,0} #{?#{==:#{pane_
 mu_files() {
 	for mu_dir in *; do
 		case $mu_dir in *[!A-Za-z0-9_-]*) continue ;; esac
-		printf '%s\n' "$mu_dir/agent.json" "$mu_dir/usage.json"
+		printf '%s\n' "$mu_dir/agent.json" "$mu_dir/usage.json" "$mu_dir/result.json"
 		for mu_kind in started ready prompt queued tool answered retry turn-end interrupted ask permission limit error stopped exit; do
 			printf '%s\n' "$mu_dir/ev/$mu_kind"
 		done
