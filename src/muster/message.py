@@ -33,11 +33,18 @@ def deliver(host: Host, look: Callable[[], Status], kind: AgentType, text: str) 
     Raises `Stuck` with a dialog open, `TimedOut` without a receipt, `MusterError` when it does not run.
     """
     text = typable(text)
+    if not kind.takes:
+        raise MusterError(
+            f"{look().agent.name} is a {kind.name}, which takes no messages after the first",
+            f'muster create NAME {kind.name} -m "…" makes another',
+        )
     status = _when_open(look, kind)
     agent_id = status.agent.id
     owner = _lock(host, status)
     try:
         before = _receipts(host, agent_id)
+        if kind.own and status.reason == "question":
+            tmux.keys(host, agent_id, *kind.own)
         _open_box(host, status, kind)
         # To a client with a box of its own an Enter behind `\\` is a new line, and behind `@word` the choice of a file.
         taken = kind.box and text[:1] not in tuple(kind.guard) and re.search(r"(?:\\|(?:^|\s)[@/#]\S*)\Z", text)

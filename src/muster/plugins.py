@@ -15,7 +15,7 @@ from .errors import UsageError
 from .host import Host
 from .model import Agent
 
-BUILTIN_TYPES = ("command", "replay", "claude", "codex", "opencode")
+BUILTIN_TYPES = ("command", "replay", "claude", "codex", "opencode", "mini")
 BUILTIN_PROVIDERS = ("local", "ssh")
 #: Types that `create` takes by itself when none is named, in this order, if their program is on PATH.
 CLIENTS = ("claude", "codex", "opencode")
@@ -60,7 +60,7 @@ class AgentType(NamedTuple):
     each launch, `bin/tally FILE` is run after each turn whose hook told `where` the transcript is.
     """
     prompt: str = "typed"
-    """How the initial message goes in: `argument`, `environment` ($MUSTER_PROMPT) or `typed`."""
+    """How the initial message goes in: `argument`, `environment` ($MUSTER_PROMPT), `typed`, or `prepared`: `prepare` sees to it."""
     speaks: bool = False
     """Its client fires events for its turns; else it is a plain command."""
     shows: dict[str, str] = {}
@@ -69,6 +69,8 @@ class AgentType(NamedTuple):
     """Which lines of its screen are worth telling by `explain` (a regular expression), such as that it tries again."""
     receipt: str = ""
     """The event that proves that it took a message; empty: text can only be typed."""
+    takes: bool = True
+    """It takes messages after the first."""
     transcript: str = ""
     """The transcript in the agent's folder, in muster's own schema; empty: it keeps none."""
     lines: dict[str, str] = {}
@@ -91,6 +93,8 @@ class AgentType(NamedTuple):
     """Its questions are menus: what the entries for an answer in one's own words, and for sending all answers, begin with."""
     yes: tuple[str, ...] = ("Enter",)
     no: tuple[str, ...] = ("Escape",)
+    own: tuple[str, ...] = ()
+    """Keys that open the field for an answer of one's own, in a question's list of answers."""
     prepare: Callable[[Launch], Prepared] | None = None
 
 

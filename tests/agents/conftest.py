@@ -6,7 +6,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -78,6 +78,21 @@ class Codex(ClientWorld):
         self.env |= clients.codex_env(self.server.url, self.home)
 
 
+class Opencode(ClientWorld):
+    client = "opencode"
+
+    def settle(self) -> None:
+        clients.opencode_home(self.home, self.server.url, permission={"bash": "ask"})
+        self.env |= clients.opencode_env(self.server.url, self.home)
+
+
+class Mini(ClientWorld):
+    client = "mini"
+
+    def settle(self) -> None:
+        self.env |= clients.mini_env(self.server.url, self.home)
+
+
 def _world(kind: type[ClientWorld], folder: Path) -> Iterator[ClientWorld]:
     try:
         clients.find(kind.client)
@@ -98,3 +113,13 @@ def claude(tmp_path: Path) -> Iterator[ClientWorld]:
 @pytest.fixture
 def codex(tmp_path: Path) -> Iterator[ClientWorld]:
     yield from _world(Codex, tmp_path / "w")
+
+
+@pytest.fixture
+def opencode(tmp_path: Path) -> Iterator[ClientWorld]:
+    yield from _world(Opencode, tmp_path / "w")
+
+
+@pytest.fixture
+def mini(tmp_path: Path) -> Iterator[ClientWorld]:
+    yield from _world(Mini, tmp_path / "w")

@@ -169,7 +169,8 @@ def opencode_env(server_url: str, home: Path, **more: str) -> dict[str, str]:
     return base_env(home, **quiet, **more)
 
 
-def opencode_home(home: Path, server_url: str) -> None:
+def opencode_home(home: Path, server_url: str, permission: dict[str, str] | None = None) -> None:
+    """A home in which opencode has the scripted model, and by default asks for no permissions."""
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "Scripted",
@@ -177,11 +178,12 @@ def opencode_home(home: Path, server_url: str) -> None:
         "models": {MODEL: {"name": MODEL}},
     }
     config = {
+        "$schema": "https://opencode.ai/config.json",  # else it writes that into the file itself
         "provider": {"scripted": provider},
         "model": f"scripted/{MODEL}",
         "small_model": f"scripted/{MODEL}",
         "autoupdate": False,
-        "permission": {"*": "allow"},
+        "permission": permission or {"*": "allow"},
     }
     place = home / ".config" / "opencode"
     place.mkdir(parents=True, exist_ok=True)

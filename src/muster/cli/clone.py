@@ -12,7 +12,7 @@ muster clone fix-login other@box -m "Try it the other way"
 """
 TEXT = """
 Makes an agent from another one: its commits, what it has not committed, and its conversation where the type keeps that in the
-agent's own folder (claude does not yet). The first goes on as it is.
+agent's own folder (claude, opencode and mini do not). The first goes on as it is.
 """
 
 
@@ -35,4 +35,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     else:
         render.out(str(made.status.address))
         render.note(f"cloned {one.status.address} as {made.status.address}")
+        kind = fleet.type(one.agent.type)
+        carried = kind.transcript.startswith("session/") or (kind.translate and kind.prepare)
+        if kind.speaks and not carried:
+            render.note(f"  its conversation stays behind: {kind.name} does not take it along")
     return 0
