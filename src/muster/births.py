@@ -47,7 +47,7 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
     """Claim, seed, record, start, and the first message. `session`: files of a conversation to go on with."""
     host = fleet.host(spec.address)
     kind = fleet.type(spec.type)
-    if kind.prompt == "environment" and len(message.encoded(spec.message)) > PROMPT_MAX:
+    if kind.prompt in ("environment", "prepared") and len(message.encoded(spec.message)) > PROMPT_MAX:
         raise UsageError(f"the message is longer than {PROMPT_MAX} bytes", "put it into a file and name that")
     if not {"policy": kind.policy, "bypass": kind.bypass}.get(spec.permissions, True):
         raise UsageError(f"type {kind.name} has no --permissions {spec.permissions}", "leave it out")

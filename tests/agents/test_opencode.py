@@ -94,3 +94,4 @@ def test_bypass_asks_nothing(opencode: Opencode) -> None:
     made(opencode, "#scn:tool please", "--permissions", "bypass")
     row = until(opencode, "ready")
     assert (Path(str(row["workdir"])) / "made.txt").exists()
+    assert "permission" not in [event["kind"] for event in opencode.ok("events", "one", "--json").json["events"]]

@@ -88,6 +88,7 @@ async function tui(api) {
 	const begun = new Set() // calls of tools
 	const open = new Map() // dialogs
 	const children = new Set()
+	const auto = process.argv.includes("--auto") // it answers its own permission dialogs
 	let busy = false
 	let turn = false // it says twice that it is idle after a turn that failed
 	let failed
@@ -110,10 +111,17 @@ async function tui(api) {
 			for (const { id } of below) used.push(...(await messages(id)))
 		}
 		const all = own.flatMap(entries)
-		const turn = all.slice(all.findLastIndex((entry) => entry.role === "user") + 1)
-		last = turn.findLast((entry) => entry.role === "assistant")?.text ?? ""
+		const newest = all.slice(all.findLastIndex((entry) => entry.role === "user") + 1)
+		last = newest.findLast((entry) => entry.role === "assistant")?.text ?? ""
 		write("client/transcript.jsonl", all.map((entry) => JSON.stringify(entry) + "\n").join(""))
 		write("usage.json", JSON.stringify(tally([...own, ...used])) + "\n")
+	}
+
+	let due = false
+	function soon() {
+		if (due) return
+		due = true
+		next(() => ((due = false), save()))
 	}
 
 	function took(kind, text) {
@@ -125,6 +133,7 @@ async function tui(api) {
 
 	function prompt(sessionID, text) {
 		if (sessions.at(-1) !== sessionID) {
+			if (sessions.includes(sessionID)) sessions.splice(sessions.indexOf(sessionID), 1)
 			sessions.push(sessionID)
 			write("client/sessions", sessions.join("\n") + "\n")
 		}
@@ -134,12 +143,13 @@ async function tui(api) {
 
 	// Of several dialogs one is shown after the other.
 	function dialog(id, kind, fields) {
+		if (kind === "permission" && auto) return
 		open.set(id, [kind, fields])
 		if (open.size === 1) next(() => event(kind, fields))
 	}
 
 	function closed(id, answer) {
-		open.delete(id)
+		if (!open.delete(id)) return
 		const [shown] = open.values()
 		if (answer) took("prompt", answer)
 		else if (!shown) next(() => event("answered"))
@@ -172,7 +182,7 @@ async function tui(api) {
 		},
 		"message.updated": ({ sessionID, info }) => {
 			if (info.role === "user" && !child(sessionID)) asked.add(info.id)
-			if (info.time.completed) next(save)
+			if (info.time.completed) soon()
 		},
 		"message.part.updated": ({ sessionID, part }) => {
 			if (part.type === "text" && !part.synthetic && asked.delete(part.messageID)) prompt(sessionID, part.text)
@@ -190,7 +200,7 @@ async function tui(api) {
 	}
 	for (const [type, heard] of Object.entries(on)) api.event.on(type, ({ properties }) => heard(properties))
 
-	// With a first message it is not ready before that is done. Else it is when its input box has the keyboard.
+	// With a first message, which waits for its plugins, it is not ready before that is done. Else it is when its input box has the keyboard.
 	if (process.env.MUSTER_FIRST) return
 	const timer = setInterval(() => {
 		if (!api.renderer.currentFocusedRenderable) return
