@@ -10,7 +10,10 @@ if [ "$1" = off ]; then
 fi
 [ -z "$(find "$mu_lock" -prune -mmin "+$5" 2>/dev/null)" ] || rm -rf "$mu_lock"
 [ ! -d "$mu_lock" ] || [ -h "$mu_lock" ] || exit 17
-if ! mu_said=$(ln -s "$4" "$mu_lock" 2>&1); then
-	readlink "$mu_lock" 2>/dev/null || die 1 "$mu_said"
-	exit 17
-fi
+mu_tries=0
+until mu_said=$(ln -s "$4" "$mu_lock" 2>&1); do
+	if readlink "$mu_lock" 2>/dev/null; then exit 17; fi
+	# It was let go in between. What fails again and again has another reason.
+	mu_tries=$((mu_tries + 1))
+	[ "$mu_tries" -lt 5 ] || die 1 "$mu_said"
+done
