@@ -25,6 +25,7 @@ import pytest
 
 from muster.agents import playbook, replay_player
 from muster.errors import NotFound, UsageError
+from muster.flow import result
 
 PLAYER = Path(replay_player.__file__)
 NASTY = "".join(f"{i}\té ü 漢字 😀 \"quoted\" 'single' `tick` $HOME \\n %s {{}} !! ~ \u00a0|\n" for i in range(2000))
@@ -370,14 +371,11 @@ def test_submit_writes_the_result(session: Session) -> None:
     session.play(
         {"submit": "ok", "summary": "did it", "escalate": ["look"], "artifacts": ["a.txt"]}, {"exit": 0}
     ).code()
-    assert json.loads(session.result.read_text()) == {
-        "version": 1,
-        "outcome": "ok",
-        "summary": "did it",
-        "reason": "",
-        "escalate": ["look"],
-        "artifacts": ["a.txt"],
-    }
+    (line,) = session.result.read_text().splitlines()
+    assert abs(json.loads(line)["t"] - time.time()) < 100
+    assert result.read(line.encode()) == result.Result(
+        "ok", "did it", escalate=("look",), artifacts=("a.txt",), t=json.loads(line)["t"]
+    )
 
 
 def test_submit_raw_writes_exactly_that(session: Session) -> None:

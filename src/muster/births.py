@@ -203,6 +203,7 @@ def _prepare(
         **prompt,
         "env": "".join(lines).encode(),
         "cwd": agent.cwd.encode("utf-8", "surrogateescape"),
+        "workdir": agent.workdir.encode("utf-8", "surrogateescape"),
         "argv": shlex.join(argv).encode("utf-8", "surrogateescape"),
         "launch": f"timeout={agent.timeout:g} cap={RECORDING_CAP} launch=1\n".encode(),
     }

@@ -97,8 +97,9 @@ def render(host: Host, raw: bytes, cols: object, rows: object, *, ansi: bool = F
 def bin_files() -> dict[str, bytes]:
     """The programs every agent has its own copy of: an upgrade of muster does not touch a live one."""
     files = {}
-    for name in ("wrap", "event", "hook", "notify", "reap", "recorder"):
-        with open(f"{SH}/agent/{name}.sh", "rb") as file:
+    # What is in bin/path is on the agent's own PATH.
+    for name in ("wrap", "event", "hook", "notify", "reap", "recorder", "path/submit"):
+        with open(f"{SH}/agent/{name.removeprefix('path/')}.sh", "rb") as file:
             files[f"bin/{name}"] = file.read()
     return files
 

@@ -895,8 +895,8 @@ class Player:
 
     def _do_submit(self, outcome: str, step: Step) -> None:
         result = {"version": 1, "outcome": outcome, "summary": step["summary"], "reason": step.get("reason", "")}
-        result.update(escalate=step.get("escalate", []), artifacts=step.get("artifacts", []))
-        self._submit(outcome, json.dumps(result, indent=1) + "\n")
+        result.update(escalate=step.get("escalate", []), artifacts=step.get("artifacts", []), t=int(time.time()))
+        self._submit(outcome, json.dumps(result, separators=(",", ":")) + "\n")  # one line, as sh/agent/submit.sh
 
     def _do_submit_raw(self, text: str, step: Step) -> None:
         self._submit("", text)
