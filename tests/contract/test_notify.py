@@ -280,7 +280,7 @@ def test_what_a_hostile_host_says_of_an_agent_reaches_the_command_as_plain_text(
 
     configure(world)
     fleet = Fleet(world.env, str(world.repo))
-    os.makedirs(fleet.home)
+    os.makedirs(fleet.home, exist_ok=True)
     agent = Agent("x-1", "one", "replay", cwd="/a\0b\ud800\nc")
     seen = fleet.watch()
     for state in ("working", "waiting"):
