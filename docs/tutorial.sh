@@ -932,7 +932,60 @@ muster completion bash --json --verbose
 muster man list --json --verbose
 
 # =====================================================================
-# 18. Where to look for more
+# 18. One agent for each item
+# =====================================================================
+
+# One agent for each line of the input, as many at once as the machine allows. {item} is the line. A plain command's exit is its result.
+printf 'alpha\nbeta\n' | muster map --run first -a command -- sh -c 'echo "hello {item}" > {item}.txt; git add .; git commit -q -m "Add {item}"'
+
+# What became of each task: its outcome, its branch, and why. A run is a directory, and all that is known of it is a file there.
+muster runs
+muster runs show first
+git log --oneline -1 muster/first-0001
+
+# The same command again goes on with a run that is not finished. This one is: it says so, and does nothing twice.
+printf 'alpha\nbeta\n' | muster map --run first -a command -- sh -c 'echo "hello {item}" > {item}.txt; git add .; git commit -q -m "Add {item}"'
+
+# See what would be done, and do nothing.
+seq 5 | muster map -a command --dry-run -- echo '{item}'
+
+# Items as JSON Lines from a file: the fields of each object are slots too.
+printf '%s\n' '{"file": "a.txt", "word": "one"}' '{"file": "b.txt", "word": "two"}' > ../words.jsonl
+muster map --run words -a command --items ../words.jsonl -- sh -c 'echo {word} > {file}'
+
+# A client gets a prompt, and submits a result. No person is there to ask, so it needs --permissions bypass or policy.
+ls README | muster map --run talk -a replay -p 'Look at {item}.' -- ../submits.toml
+
+# The prompt from a file, other agents at other work, and all that may hold a run back.
+echo 'Look at {item}.' > ../prompt.md
+seq 2 | muster map --run held -a replay --prompt-file ../prompt.md --max-agents 2 --budget 5 --budget-tokens 100000 --timeout 5m --stall 10m --retries 2 --permissions ask --mode worktree --branch HEAD --clean --label kind=look --keep -- ../submits.toml
+muster destroy -l kind=look
+
+# On other machines: the agents are spread over them, and their branches come home.
+seq 2 | muster map --run far -a command @box -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"'
+git log --oneline -1 muster/far-0002
+
+# Once more from the start, although a run of this input is not finished. Events as JSON Lines, for programs.
+seq 2 | muster map -a command --new --json --verbose -- true
+
+# All runs, or one of them, for programs.
+muster runs --json --verbose
+muster runs show first --json --verbose
+
+# Ask something of a run that is under way: launch no more for now, go on, with fewer at once, or stop. Its agents are harvested first.
+seq 3 | muster map --run long -a command --max-agents 1 -- sh -c 'sleep 600' &
+until muster runs show long 2>&1 | grep -q running; do sleep 0.2; done
+muster runs pause long
+muster runs resume long
+muster runs set long max_agents=2
+muster runs stop long
+wait
+
+# Remove the directory of a run. Branches stay.
+muster runs rm long
+
+# =====================================================================
+# 19. Where to look for more
 # =====================================================================
 
 # Agents: making them, looking at them, talking to them.
@@ -964,6 +1017,10 @@ muster destroy --help
 muster restore --help
 muster gc --help
 muster record --help
+
+# Runs: one agent for each item.
+muster map --help
+muster runs --help
 
 # Tutorials: their blocks and their tests.
 muster tutorial list --help

@@ -238,6 +238,22 @@ def _report(world: World) -> list[Argv]:
 
 
 #: For each verb, what to run (with --json added) in a situation where it has something to say.
+def items(world: World) -> str:
+    (world.folder / "items").write_text('one\n{"file": "a"}\n')
+    return str(world.folder / "items")
+
+
+def _runs(world: World) -> list[Argv]:
+    world.ok("map", "--run", "seen", "-a", "command", "--items", items(world), "--", "true")
+    shows: list[Argv] = [
+        ("runs",),
+        ("runs", "show", "seen"),
+        ("runs", "set", "seen", "max_agents=3"),
+        ("runs", "rm", "seen"),
+    ]
+    return shows
+
+
 SITUATIONS: dict[str, Callable[[World], list[Argv]]] = {
     "create": lambda world: [("create", "made", "command", "--label", "a=b", "--", "sleep", "1000")],
     "list": lambda world: [("list",), ("list", "--git"), ("list", "--state", "lost")],
@@ -263,6 +279,8 @@ SITUATIONS: dict[str, Callable[[World], list[Argv]]] = {
     "restore": _restore,
     "gc": _gc,
     "record": lambda world: [("record", "talk"), ("record", "talk", "-o", str(world.folder / "talk-again.toml"))],
+    "map": lambda world: [("map", "-a", "command", "--items", items(world), "--dry-run", "--", "echo", "{item}")],
+    "runs": _runs,
     "tutorial list": _tutorial_list,
     "tutorial check": _tutorial_check,
     "tutorial fill": _tutorial_fill,

@@ -142,6 +142,10 @@ class Fleet:
         """All agents of one host, and how busy it is, in one round trip. Raises `Unreachable`."""
         return self._glance(self.host(Address.parse(f"@{place}")) if place else self.local, load=True)
 
+    def crew(self, limit: int) -> fanout.Crew[Any]:
+        """Threads for work that goes on beside the caller's own."""
+        return fanout.Crew(limit)
+
     def select(
         self, names: Sequence[str] = (), labels: Mapping[str, str] | None = None, everything: bool = False
     ) -> tuple[list[Found], list[MusterError]]:

@@ -20,7 +20,7 @@ from .plugins import AgentType
 
 #: Stands before text that a client would take for a command of its own.
 HARMLESS = "Message: "
-RECEIPT_SECONDS = 12.0
+RECEIPT_SECONDS = 30.0
 ENTER_AGAIN_SECONDS = 2.0
 READY_SECONDS = 60.0
 SETTLE_SECONDS = 3.0

@@ -154,6 +154,17 @@ UNHAPPY: dict[str, list[Row]] = {
         Row(3, "report {folder}", "is not the artifact folder of a test run", "pytest --e2e-artifacts"),
         Row(2, "report --oppen", "takes no option '--oppen'", "did you mean '--open'?"),
     ],
+    "map": [
+        Row(2, "map -a command -- true", "there are no items", "one a line on stdin"),
+        Row(2, "map -a command --items /dev/null --budget much -- true", "'much' is not an amount", "such as 2.50"),
+        Row(2, "map -a command box --items /dev/null -- true", "'box' is not a host", "write @HOST"),
+        Row(2, "map -a command --items no-such-file -- true", "cannot read no-such-file", "muster map --help"),
+    ],
+    "runs": [
+        Row(3, "runs show nothing", "there is no run 'nothing'", "runs: "),
+        Row(2, "runs frobnicate x", "no action 'frobnicate'", "use one of: show"),
+        Row(2, "runs stop", "which run to stop?", "muster runs"),
+    ],
     "tutorial list": [
         Row(3, "tutorial list", "there is no tutorial.sh or docs/tutorial.sh here", "--tutorial FILE"),
         Row(3, "tutorial list {folder}/nothing.sh", "there is no tutorial", "name the script"),

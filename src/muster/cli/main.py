@@ -37,6 +37,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "gc": "show and remove what is left over",
         "record": "write a playbook from what an agent did",
     },
+    "Runs": {
+        "map": "run one agent for each item of the input",
+        "runs": "show the runs of map, and ask something of one",
+    },
     "Tutorials": {
         "tutorial list": "show the blocks of a tutorial script",
         "tutorial check": "say which blocks no test cites, and which citations are stale",

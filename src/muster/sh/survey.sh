@@ -50,7 +50,7 @@ done
 # Plain files of a sane size only: no pipe, device, link or flood in an agent's folder may stop the survey.
 # shellcheck disable=SC2016  # the inner shell's and awk's own
 mu_files | xargs sh -c '[ $# = 0 ] || exec find "$@" -prune -type f -size -8192' find 2>/dev/null | awk '{
-	if ((getline line < $0) > 0) printf "file %s\t%s\n", $0, ($0 ~ /agent\.json$/ ? line : substr(line, 1, 100000))
+	if ((getline line < $0) > 0) printf "file %s\t%s\n", $0, ($0 ~ /(agent|result)\.json$/ ? line : substr(line, 1, 100000))
 	close($0)
 }'
 printf 'tails\n'

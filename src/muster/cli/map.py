@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..fleet import Fleet
+from ..model import MODES, PERMISSIONS, Address, Spec, parse_labels, parse_seconds
+from . import common, render
+
+if TYPE_CHECKING:
+    from ..flow.map import Scheduler
+
+EXAMPLES = """
+seq 3 | muster map -a command -- sh -c 'echo {item}'
+ls tests/*.py | muster map -a claude --permissions bypass -p 'Make {item} faster'
+muster map -a codex --permissions bypass --items tasks.jsonl --prompt-file prompt.md @box1 @box2
+git ls-files '*.md' | muster map -a claude --permissions bypass -p 'Check {item}' --budget 5 --dry-run
+"""
+TEXT = """
+Runs one agent for each line of the input (or JSON object, whose fields are slots too), as many at once as the machines, the
+limits and the budget allow. All that is known of a run is kept in its directory: kill muster at any moment, and the same command
+goes on with it. Ctrl-C lets the agents that run come to their end, a second one stops and harvests them.
+"""
+REST = "ARGS"
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "places", nargs="*", default=[], metavar="@HOST", help="hosts to spread the agents over (default: this machine)"
+    )
+    add("-a", "--agent", dest="type", default="", metavar="TYPE", help="the agents' type (default: as create)")
+    add("-p", "--prompt", default="", help="the first message; {item} and the fields of the item are filled in")
+    add("--prompt-file", metavar="FILE", help="the first message, from a file")
+    add("--items", default="-", metavar="FILE", help="the items, one a line (default: stdin)")
+    add("--max-agents", type=common.count, default=20, metavar="N", help="at most so many at once (default: 20)")
+    add("--budget", type=_dollars, default=0.0, metavar="DOLLARS", help="stop and harvest when this is spent")
+    add("--budget-tokens", type=common.count, default=0, metavar="N", help="the same, in tokens")
+    add("--timeout", type=parse_seconds, default=0.0, metavar="TIME", help="of each agent: 90s, 15m, 2h")
+    add(
+        "--stall",
+        type=parse_seconds,
+        default=0.0,
+        metavar="TIME",
+        help="an agent without a sign of work for so long has stalled",
+    )
+    add(
+        "--retries",
+        type=common.count,
+        default=1,
+        metavar="N",
+        help="tries after the first, where another may help (default: 1)",
+    )
+    add("--permissions", choices=PERMISSIONS, default="ask", help="who answers the client's permission dialogs")
+    add("--mode", choices=MODES, help="the kind of work dir (default: as create)")
+    add("--branch", default="", metavar="BASE", help="start from this commit (default: what you have)")
+    add("--clean", action="store_true", help="start from the commit, without your uncommitted work")
+    add(
+        "--label",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="a label for the agents; can be given more than once",
+    )
+    add("--run", default="", dest="name", metavar="NAME", help="the name of the run (default: map-1, map-2 …)")
+    add("--new", action="store_true", help="a new run, also when one of the same input is not finished")
+    add("--keep", action="store_true", help="keep the agents and their work dirs; they are only stopped")
+    add("--dry-run", action="store_true", help="say what would be done, and end")
+
+
+def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    from ..flow import conduct
+    from ..flow import task as tasks
+    from ..flow.governor import Limits
+
+    if args.prompt_file and args.prompt:
+        raise UsageError("--prompt and --prompt-file were both given", "use one of them")
+    prompt = common.read_text(args.prompt_file) if args.prompt_file else args.prompt
+    if args.items == "-" and sys.stdin.isatty():
+        raise UsageError("there are no items", "one a line on stdin: ls | muster map …, or --items FILE")
+    wish = conduct.Wish(
+        Spec(
+            Address(""),
+            args.type or fleet.default_type(),
+            branch=args.branch,
+            mode=args.mode or "",
+            clean=args.clean,
+            labels=parse_labels(args.label),
+            timeout=args.timeout,
+            permissions=args.permissions,
+        ),
+        prompt,
+        tuple(args.rest),
+        tasks.items(common.read_text(args.items)),
+        tuple(_place(word) for word in args.places) or ("",),
+        args.name,
+        args.new,
+        args.keep,
+        args.retries,
+        args.stall,
+        Limits(max_agents=max(1, args.max_agents), dollars=args.budget or None, tokens=args.budget_tokens or None),
+    )
+    conduct.check(fleet, wish)
+    if args.dry_run:
+        return _dry(args, wish)
+    directory, new = conduct.directory(fleet, wish)
+    if not args.json:
+        word = "run" if new else "this is all done: run" if directory.finished() else "going on with run"
+        render.note(
+            f"{word} {directory.name}: {conduct.counted(wish.items, 'task')} (muster runs show {directory.name})"
+        )
+    display = Display(args.json, directory.name)
+    finished = conduct.go(fleet, wish, directory, display.say, display.shown)
+    display.end()
+    picture = directory.picture()
+    outcomes = picture["outcomes"]
+    if not args.json:
+        render.out(", ".join(f"{count} {name}" for name, count in outcomes.items()) or "nothing was done")
+    if not finished:
+        render.note(f"{directory.name} is not finished; the same command goes on with it")
+        return 130
+    return conduct.code(outcomes) if sum(outcomes.values()) == picture["total"] else 1
+
+
+def _dry(args: argparse.Namespace, wish: Any) -> int:
+    from ..flow import task as tasks
+
+    made = tasks.tasks(wish.items, wish.prompt, wish.args)
+    if args.json:
+        render.line({"kind": "plan", "tasks": [task.to_json() for task in made]})
+        return 0
+    for task in made[:20]:
+        words = " ".join(task.args) or task.prompt.partition("\n")[0]
+        render.out(f"{task.id}  {render.plain(words)[:100]}")
+    if len(made) > 20:
+        render.out(f"… and {len(made) - 20} more")
+    at_once = min(wish.limits.max_agents, len(made))
+    render.note(f"{len(made)} tasks for {wish.spec.type}, at most {at_once} at once; what they will cost is not known")
+    return 0
+
+
+class Display:
+    """A line of counts on a terminal, else a line for each outcome; events as JSON Lines with --json."""
+
+    def __init__(self, json: bool, run: str) -> None:
+        self.json, self.run = json, run
+        self.live = not json and sys.stderr.isatty()
+        self.last = 0.0
+
+    def say(self, event: dict[str, Any]) -> None:
+        if self.json:
+            render.line(event)
+            render.flush()
+        elif event["kind"] == "outcome":
+            why = f": {event['reason']}" if event.get("reason") else ""
+            again = "" if event.get("final") else ", it is tried again"
+            self._line(f"{event['task']} {event['outcome']}{why}{again}")
+        elif event["kind"] in ("over-budget", "given-up", "paused", "resumed", "draining", "stopping", "alert"):
+            self._line(f"{event['kind']}{': ' + event['reason'] if event.get('reason') else ''}")
+
+    def shown(self, scheduler: Scheduler) -> None:
+        if not self.live or time.monotonic() - self.last < 0.5:
+            return
+        self.last = time.monotonic()
+        counts = ", ".join(f"{count} {word}" for word, count in sorted(scheduler.counts().items()))
+        why = scheduler.governor.why(scheduler.field.now())
+        sys.stderr.write(f"\r\x1b[K{render.plain(f'{self.run}: {counts}' + (f' ({why})' if why else ''))[:150]}")
+        sys.stderr.flush()
+
+    def _line(self, text: str) -> None:
+        if self.live:
+            sys.stderr.write("\r\x1b[K")
+        render.note(text)
+
+    def end(self) -> None:
+        if self.live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _place(word: str) -> str:
+    if not word.startswith("@") or len(word) < 2:
+        raise UsageError(f"{word!r} is not a host", "write @HOST; a prompt is given with -p")
+    return Address.parse(word).place
+
+
+def _dollars(word: str) -> float:
+    try:
+        amount = float(word.removeprefix("$"))
+    except ValueError:
+        amount = -1.0
+    if not 0 < amount < 1e9:
+        raise UsageError(f"{word!r} is not an amount of dollars", "such as 2.50")
+    return amount

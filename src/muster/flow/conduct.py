@@ -1,0 +1,137 @@
+"""How a run is begun or gone on with: the input becomes a directory, the directory a scheduler over the fleet."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from .. import Fleet, Spec
+from ..errors import UsageError
+from . import patterns
+from . import run as runs
+from . import task as tasks
+from .field import FleetField
+from .governor import Governor, Limits
+from .map import Plan, Scheduler
+from .watch import Rules
+
+
+class Wish(NamedTuple):
+    """What `map` is asked for."""
+
+    spec: Spec
+    """The agent of every task; its address, arguments, message and labels are completed for each."""
+    prompt: str
+    args: tuple[str, ...]
+    items: list[dict[str, str]]
+    places: tuple[str, ...] = ("",)
+    name: str = ""
+    new: bool = False
+    keep: bool = False
+    retries: int = 1
+    stall: float = 0.0
+    limits: Limits = Limits()
+
+
+def check(fleet: Fleet, wish: Wish) -> None:
+    """What is wrong with the words is found before anything is made."""
+    kind = fleet.type(wish.spec.type)
+    if kind.bypass and wish.spec.permissions == "ask":
+        raise UsageError(
+            f"{kind.name} asks a person for permissions, and there is none in a run",
+            "--permissions bypass, or --permissions policy with [permissions] in the configuration",
+        )
+    if not wish.items:
+        raise UsageError("there are no items", "one a line on stdin: ls | muster map …, or --items FILE")
+    if kind.speaks and kind.prompt != "environment" and not wish.prompt:
+        raise UsageError(f"{kind.name} needs a prompt", "-p 'Look at {item}'")
+
+
+def directory(fleet: Fleet, wish: Wish) -> tuple[runs.Run, bool]:
+    """The run for this input: an unfinished one of the same input, else a new one (True)."""
+    made = tasks.tasks(wish.items, wish.prompt, wish.args)
+    spec = wish.spec
+    repo = os.path.realpath(spec.source or fleet.cwd)
+    same = [spec.type, wish.prompt, wish.args, wish.items, wish.places, repo, spec.branch, spec.mode]
+    digest = tasks.digest(same)
+    if wish.name:
+        known = [run for run in runs.all_runs(fleet.home) if run.name == wish.name]
+        if known and known[0].about().get("digest") != digest:
+            raise UsageError(f"run {wish.name} was made for other input", "--run ANOTHER-NAME")
+        if known and not wish.new:
+            return known[0], False
+    elif not wish.new and (found := runs.unfinished(fleet.home, digest)):
+        return found, False
+    about = {
+        "digest": digest,
+        "repo": repo,
+        "type": spec.type,
+        "prompt": wish.prompt,
+        "args": list(wish.args),
+        "places": list(wish.places),
+        "permissions": spec.permissions,
+    }
+    name = wish.name or runs.free_name(fleet.home, "map")
+    return runs.make(fleet.home, name, about, made), True
+
+
+def go(
+    fleet: Fleet, wish: Wish, run: runs.Run, say: Callable[[dict[str, Any]], None], shown: Callable[[Scheduler], None]
+) -> bool:
+    """Run it to its end (True), or to where somebody asked for one. `Refused` when another process runs it."""
+    kind = fleet.type(wish.spec.type)
+    with run.holding():
+        field = FleetField(fleet, run, wish.spec, speaks=kind.speaks, keep=wish.keep)
+        state = runs.read(run.path("state.json")) or {}
+        governor = Governor.from_json(wish.limits, state.get("governor"), field.now())
+        breaker = patterns.Breaker()
+        breaker.restore(state.get("breaker"))
+        if run.control():
+            run.ask(state="")  # what was asked of the process before
+        plan = Plan(wish.places, Rules(kind.speaks, wish.stall), wish.retries)
+        scheduler = Scheduler(run, plan, governor, breaker, Shown(field, shown), say, random.random)
+        field_of(scheduler).scheduler = scheduler
+        undo = field.heed_interrupts()
+        try:
+            done = scheduler.go()
+        finally:
+            undo()
+        if done:
+            picture = run.picture()
+            runs.write(run.path("finished.json"), {"t": field.now(), "outcomes": picture["outcomes"]})
+            say(run.event("finished", field.now(), outcomes=picture["outcomes"]))
+        return done
+
+
+class Shown:
+    """A field that lets the display have a look each time it waits."""
+
+    def __init__(self, field: FleetField, shown: Callable[[Scheduler], None]) -> None:
+        self.field, self.shown = field, shown
+        self.scheduler: Scheduler | None = None
+
+    def done(self, timeout: float) -> list[Any]:
+        if self.scheduler:
+            self.shown(self.scheduler)
+        return self.field.done(timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.field, name)
+
+
+def field_of(scheduler: Scheduler) -> Shown:
+    found = scheduler.field
+    assert isinstance(found, Shown)
+    return found
+
+
+def code(outcomes: dict[str, int]) -> int:
+    """The exit code of a run that is over."""
+    bad = {name for name, count in outcomes.items() if count} - runs.GOOD
+    return 0 if not bad else 4 if bad <= {"timeout", "over-budget"} else 1
+
+
+def counted(items: Sequence[object], word: str) -> str:
+    return f"{len(items)} {word}{'' if len(items) == 1 else 's'}"

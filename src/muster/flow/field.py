@@ -1,0 +1,199 @@
+"""The fleet as the field of a run: agents are launched, looked at, told, harvested and cleared away by the fleet's own verbs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .. import Address, Fleet, Host, Spec, Status
+from ..errors import MusterError, NotFound, Unreachable
+from . import artifacts, author, result
+from .governor import HostLoad
+from .map import Key, Sight
+from .run import Attempt, Run, write
+from .task import Task
+
+ARTIFACTS_MAX = 256 << 20
+DIFF_MAX = 64 << 20
+
+
+class FleetField:
+    """All that takes long is done on a crew beside; Ctrl-C is counted, not obeyed."""
+
+    def __init__(self, fleet: Fleet, run: Run, wish: Spec, *, speaks: bool, keep: bool, threads: int = 12) -> None:
+        self.fleet, self.run, self.wish, self.speaks, self.keep = fleet, run, wish, speaks, keep
+        self.crew = fleet.crew(threads)
+        self.interrupts = 0
+
+    # Time and work
+
+    def now(self) -> float:
+        return time.time()
+
+    def begin(self, key: Key, work: Callable[[], object]) -> None:
+        self.crew.start(key, work)
+
+    def done(self, timeout: float) -> list[Any]:
+        return list(self.crew.done(timeout))
+
+    def asked(self) -> int:
+        return self.interrupts
+
+    def heed_interrupts(self) -> Callable[[], None]:
+        """Count Ctrl-C from now on; returns how to undo it."""
+
+        def count(number: int, frame: object) -> None:
+            self.interrupts += 1
+
+        before = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def undo() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+        return undo
+
+    # Agents
+
+    def launch(self, task: Task, attempt: Attempt) -> None:
+        told = attempt.agent
+        text = author.prompt("submit", task=task.prompt).strip() if self.speaks and task.prompt else task.prompt
+        env = {"MUSTER_ITEM": task.item, "MUSTER_RUN": self.run.name, "MUSTER_TASK": task.id}
+        place = Address.parse(f"{told['name']}@{told['place']}" if told["place"] else str(told["name"]))
+        labels = {**self.wish.labels, "run": self.run.name, "task": task.id}
+        spec = self.wish._replace(
+            address=place, args=task.args, message=text, labels=labels, env={**self.wish.env, **env}
+        )
+        self.fleet.create(spec)
+
+    def look(self, place: str) -> Sight:
+        glance = self.fleet.glance(place)
+        mine = [status for status in glance.statuses if status.agent.labels.get("run") == self.run.name]
+        bills = self.fleet.bills(mine)
+        load = glance.load
+        host = HostLoad(place, load.cores, load.load, load.memory, load.disk)
+        return Sight(
+            {status.agent.name: status for status in mine},
+            {status.agent.name: (bill.cost_usd, bill.tokens) for status, bill in zip(mine, bills, strict=True)},
+            host,
+        )
+
+    def tell(self, attempt: Attempt, text: str, answer: bool) -> None:
+        one = self.fleet.get(str(attempt.agent["address"]))
+        (self.fleet.answer if answer else self.fleet.message)(one, text)
+
+    def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
+        address = str(attempt.agent["address"])
+        errors: list[str] = []
+        told: dict[str, Any] = {"harvest_errors": errors}
+        try:
+            one = self.fleet.get(address)
+        except NotFound as error:
+            errors.append(error.message)
+            return told
+        status = one.status
+
+        def part(name: str, work: Callable[[], object]) -> None:
+            """One thing that it left. A host that does not answer is no answer; what else goes wrong is told, and the rest goes on."""
+            try:
+                work()
+            except Unreachable:
+                raise
+            except (MusterError, OSError) as error:
+                errors.append(f"{name}: {getattr(error, 'message', error)}")
+
+        def put(name: str, content: bytes) -> None:
+            write(os.path.join(attempt.folder, name), content)
+
+        part("status", lambda: put("status.json", _json(_shown(status))))
+        if status.result:
+            put("result.json", status.result.encode("utf-8", "surrogateescape"))
+            found = result.read(status.result.encode("utf-8", "surrogateescape"))
+            if isinstance(found, result.Result):
+                told["claimed"] = found._asdict()
+                told["summary"] = found.summary
+            part("artifacts", lambda: self._artifacts(one, attempt, errors))
+        part("events", lambda: put("events.jsonl", _lines(self.fleet.events(address))))
+        if self.speaks:
+            part("transcript", lambda: put("transcript.jsonl", _lines(self.fleet.transcript(address))))
+        part("recording", lambda: put("recording.cast", "\n".join(self.fleet.cast(address)).encode("utf-8", "replace")))
+        (bill,) = self.fleet.bills([status])
+        told |= {"tokens": bill.tokens, "cost_usd": bill.cost_usd}
+        put("usage.json", _json(status.usage))
+        if one.agent.base:
+            part("diff", lambda: put("diff.patch", self.fleet.diff(one)[:DIFF_MAX]))
+            part("commits", lambda: told.update(self._commits(one)))
+        # What could not be brought home stays where it is.
+        told["kept"] = any(error.startswith("commits:") for error in errors)
+        return told
+
+    def _artifacts(self, one: Any, attempt: Attempt, errors: list[str]) -> None:
+        from pathlib import Path
+
+        archive = self.fleet.artifacts(one, ARTIFACTS_MAX)
+        if archive:
+            into = Path(attempt.folder) / "artifacts"
+            shutil.rmtree(into, ignore_errors=True)  # half of it, from a harvest that was cut off
+            refused = artifacts.unpack(archive, into, ARTIFACTS_MAX)
+            errors += [f"artifacts: {words}" for words in refused[:20]]
+
+    def _commits(self, one: Any) -> dict[str, Any]:
+        """Its branch, and what it had not committed as a commit on the side; a ref of the run holds both, whatever becomes of the agent."""
+        pulled = self.fleet.pull(one, force=True)
+        found = {"branch": pulled.get("branch"), "tip": pulled.get("tip"), "commits": pulled.get("commits") or 0}
+        if not found["tip"]:
+            return found
+        counts = self.fleet.git_counts([one.status]).get((one.status.host, one.agent.id))
+        rest = self.fleet.pull(one, uncommitted=True, force=True) if counts and counts[1] else {}
+        found |= {"uncommitted": rest.get("branch"), "repo": pulled.get("repo")}
+        _ref(
+            self.fleet.local,
+            str(pulled["repo"]),
+            f"refs/muster/runs/{self.run.name}/{one.agent.name}",
+            str(pulled["tip"]),
+        )
+        return found
+
+    def clear(self, attempt: Attempt) -> None:
+        try:
+            one = self.fleet.get(str(attempt.agent["address"]))
+        except NotFound:
+            one = None
+        if one is not None and self.keep:
+            self.fleet.stop(one, 2.0)
+        elif one is not None:
+            self.fleet.destroy(one)
+        told = attempt.outcome or {}
+        if told.get("tip") and told.get("commits") and told.get("repo") and not self.keep:
+            _ref(self.fleet.local, str(told["repo"]), f"refs/heads/{told['branch']}", str(told["tip"]))
+
+
+def _ref(host: Host, repo: str, ref: str, tip: str) -> None:
+    done = host.run(["git", "-C", repo, "-c", "core.hooksPath=/dev/null", "update-ref", "--", ref, tip])
+    if done.returncode:
+        raise MusterError(f"cannot keep {ref}: {done.stderr.decode('utf-8', 'replace').strip()}")
+
+
+def _shown(status: Status) -> dict[str, Any]:
+    return {
+        "state": status.state,
+        "reason": status.reason,
+        "since": status.since,
+        "why": status.why,
+        "exit_code": status.exit_code,
+        "last_line": status.last_line,
+        "agent": status.agent.to_json(),
+    }
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=True, default=str).encode() + b"\n"
+
+
+def _lines(values: list[dict[str, Any]]) -> bytes:
+    return b"".join(_json(value) for value in values)

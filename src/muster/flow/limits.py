@@ -1,0 +1,116 @@
+"""What a run may take, and the numbers and words that its governor is made of. Knows nothing of what was taken."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, TypeGuard
+
+NUMBER_MAX = 1e15
+
+
+class Limits(NamedTuple):
+    """0 or None is no limit; `max_agents`, `start` and `burst` are one at least."""
+
+    max_agents: int = 20
+    start: int = 4
+    """How many at once before there is any evidence."""
+    launch_rate: float = 4.0
+    """Launches a second; up to `burst` at once after a rest."""
+    burst: int = 4
+    min_memory: int = 400 << 20
+    """Free bytes of memory for each new agent."""
+    min_disk: int = 2 << 30
+    """Free bytes of disk that stay free when each new agent has taken `agent_disk`."""
+    agent_disk: int = 100 << 20
+    max_load: float = 3.0
+    """Load per core above which nothing is launched; a new agent is thought to add `agent_load`."""
+    agent_load: float = 0.1
+    reserve: float = 0.0
+    """The share of the run's budgets that is kept back for the integrator: nothing that is launched here may touch it."""
+    dollars: float | None = None
+    tokens: float | None = None
+    seconds: float | None = None
+    agents: int | None = None
+    """Attempts of the run, all tasks together."""
+    task_dollars: float | None = None
+    task_tokens: float | None = None
+    task_seconds: float | None = None
+    day_dollars: float | None = None
+    day_tokens: float | None = None
+    expected_dollars: float | None = None
+    """What an attempt is thought to cost as long as none has ended; None is not known."""
+    expected_tokens: float | None = None
+    breaker: float = 5.0
+    """So many times the median cost of an attempt, for each agent at once, may be spent before one brings a result."""
+
+    @property
+    def share(self) -> float:
+        """Of the run's budgets, what is not kept back."""
+        return 1 - min(1.0, max(0.0, self.reserve))
+
+    @property
+    def attempts(self) -> int | None:
+        return math.floor(self.agents * self.share + 1e-9) if self.agents else None
+
+
+# Numbers
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Finite and not below nothing. Not a bool, which is an int to Python."""
+    return type(value) in (int, float) and 0 <= value <= NUMBER_MAX
+
+
+def number(value: Any, default: float) -> float:
+    return value if is_number(value) else default
+
+
+def known(value: Any) -> float | None:
+    return value if is_number(value) else None
+
+
+def fits(free: float, each: float) -> float:
+    """How often `each` goes into `free`; with a bit of slack, for 0.1 is meant to go into 0.3 three times."""
+    if not each:
+        return math.inf if free > 0 else 0
+    return max(0, math.floor(free / each + 1e-9))
+
+
+def a_dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def a_list(value: Any, most: int) -> list[Any]:
+    return value[-most:] if isinstance(value, list) else []
+
+
+# Words
+
+
+def amount(unit: str, value: float) -> str:
+    """In dollars, tokens or seconds."""
+    if unit == "seconds":
+        return span(value)
+    if unit == "dollars":
+        return f"${value:,.2f}" if value >= 0.1 or not value else f"${value:.2g}"
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{letter} tokens"
+    return f"{value:.0f} tokens"
+
+
+def span(seconds: float) -> str:
+    if seconds < 100:
+        return f"{math.ceil(seconds)} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 100 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def size(count: float) -> str:
+    return f"{count / (1 << 30):.1f} GB" if count >= 1 << 30 else f"{count / (1 << 20):.0f} MB"
+
+
+def word(text: str) -> str:
+    """A name of somebody else's, for a line of ours."""
+    return "".join(char if char.isprintable() else "?" for char in text[:60])

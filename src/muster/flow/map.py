@@ -1,0 +1,550 @@
+"""One agent per task, as many at once as the governor allows, until every task has an outcome.
+
+The scheduler decides and writes down; what takes time (launching, looking, telling, harvesting, clearing) is begun on a field and
+taken up when it has ended, so nothing waits for anything else. A killed one is taken up from the run's directory: an agent is written
+down before it is made and cleared away only after its outcome is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, Protocol
+
+from .. import Status
+from ..errors import MusterError, Refused
+from . import patterns
+from .governor import Governor, HostLoad, Spend
+from .run import GOOD, Attempt, Run
+from .task import Task
+from .watch import Act, Memo, Rules, watch
+
+LOOK_SECONDS = 1.0
+#: Usage is as fresh as the last look; the state of the governor is written down this often.
+SAVE_SECONDS = 10.0
+#: A host that does not answer for so long has lost its agents.
+PATIENCE = 600.0
+HARVEST_AGAIN = 15.0
+#: What the outcomes that say nothing themselves are called among failures.
+REASONS = {"stalled": "stall", "timeout": "timeout", "invalid": "bad-result", "lost": "lost"}
+#: Outcomes after which another try may help; of the rest somebody said that it is over.
+AGAIN = frozenset({"failed", "invalid", "timeout", "stalled", "lost"})
+
+Key = tuple[str, Hashable]
+Say = Callable[[dict[str, Any]], None]
+
+
+class Ended(Protocol):
+    """Work that has ended on a field (`fanout.Outcome` is one)."""
+
+    @property
+    def item(self) -> Any: ...
+    @property
+    def value(self) -> Any: ...
+    @property
+    def error(self) -> MusterError | None: ...
+
+
+class Sight(NamedTuple):
+    """One host as it was seen: its agents by name, what each of them used, and how busy it is."""
+
+    agents: dict[str, Status]
+    bills: dict[str, tuple[float | None, int | None]]
+    load: HostLoad
+
+
+class Field(Protocol):
+    """Where agents live: the fleet, or a simulated one. `launch` and what follows may take long, and raise `MusterError`."""
+
+    def now(self) -> float: ...
+    def begin(self, key: Key, work: Callable[[], object]) -> None: ...
+    def done(self, timeout: float) -> list[Any]: ...
+    def asked(self) -> int:
+        """How often a person has asked for an end."""
+        ...
+
+    def launch(self, task: Task, attempt: Attempt) -> None: ...
+    def look(self, place: str) -> Sight: ...
+    def tell(self, attempt: Attempt, text: str, answer: bool) -> None: ...
+    def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
+        """All that the agent left, into the attempt's folder; what to write into the outcome about it."""
+        ...
+
+    def clear(self, attempt: Attempt) -> None:
+        """End the agent and take its work dir away; what was harvested stays."""
+        ...
+
+
+class Plan(NamedTuple):
+    """How a run is done."""
+
+    places: tuple[str, ...] = ("",)
+    rules: Rules = Rules(False)
+    retries: int = 1
+
+
+class Job:
+    """A task on its way: `found` (it may have an agent from before), `todo`, `later` (to be tried again), `launching`, `running`,
+    `ending` (its harvest is to be tried again), `harvesting`, `clearing`, `over`.
+    """
+
+    def __init__(self, task: Task, tries: list[Attempt]) -> None:
+        self.task, self.tries = task, tries
+        self.stage = "todo"
+        self.memo = Memo(0.0)
+        self.not_before = self.since = 0.0
+        self.act = Act()
+        self.dollars: float | None = None
+        self.tokens: int | None = None
+
+    @property
+    def last(self) -> Attempt:
+        return self.tries[-1]
+
+    @property
+    def place(self) -> str:
+        return str(self.last.agent.get("place", "")) if self.tries else ""
+
+    @property
+    def name(self) -> str:
+        return str(self.last.agent.get("name", "")) if self.tries else ""
+
+
+#: Stages in which an agent is looked at, and in which there is or may be one.
+WATCHED = frozenset({"found", "running"})
+ALIVE = frozenset({"launching", "found", "running", "ending", "harvesting", "clearing"})
+
+
+class Scheduler:
+    def __init__(
+        self,
+        run: Run,
+        plan: Plan,
+        governor: Governor,
+        breaker: patterns.Breaker,
+        field: Field,
+        say: Say,
+        chance: Callable[[], float],
+    ) -> None:
+        self.run, self.plan, self.governor, self.breaker = run, plan, governor, breaker
+        self.field, self.say, self.chance = field, say, chance
+        self.jobs = {task.id: Job(task, run.attempts(task.id)) for task in run.tasks()}
+        # Where each job is, so that no step looks at all of them.
+        self.stages: dict[str, dict[str, Job]] = defaultdict(dict)
+        self.watched: dict[str, dict[str, Job]] = defaultdict(dict)
+        self.alive: Counter[str] = Counter()
+        self.left: dict[str, dict[str, tuple[Job, Attempt]]] = defaultdict(dict)
+        """Agents of attempts that have their outcome, by place and name: they are still to be cleared away."""
+        self.looked: dict[str, float] = {}
+        self.silent: dict[str, float] = {}
+        self.loads: dict[str, HostLoad] = {}
+        self.failures: list[patterns.Failure] = []
+        self.used = [0.0, 0.0]
+        """Dollars and tokens of the attempts that are over."""
+        self.paused = self.interrupted = False
+        self.stopping = ""
+        """Empty, `drain`, or the outcome with which everything is ended."""
+        self.wished: dict[str, Any] = {}
+        self.alerted: set[str] = set()
+        self.saved = 0.0
+        self._busy: set[Key] = set()
+        for job in self.jobs.values():
+            self._adopt(job)
+
+    def _adopt(self, job: Job) -> None:
+        """What is known from before: whether an attempt without an outcome has an agent, the first look tells."""
+        self.stages["todo"][job.task.id] = job
+        for attempt in job.tries:
+            if attempt.outcome:
+                self._count(attempt.outcome)
+                if not attempt.outcome.get("kept") and attempt.agent.get("name"):
+                    self.left[str(attempt.agent.get("place", ""))][str(attempt.agent["name"])] = job, attempt
+        if job.tries and not job.last.outcome:
+            self._move(job, "found")
+        elif job.tries and job.last.final:
+            self._move(job, "over")
+
+    def _move(self, job: Job, stage: str) -> None:
+        key = job.task.id
+        self.stages[job.stage].pop(key, None)
+        self.alive[job.place] += (stage in ALIVE) - (job.stage in ALIVE)
+        self.watched[job.place].pop(key, None)
+        job.stage = stage
+        self.stages[stage][key] = job
+        if stage in WATCHED:
+            self.watched[job.place][key] = job
+
+    # The loop
+
+    def go(self) -> bool:
+        """Until all tasks have an outcome (True), or somebody asked for an end before that."""
+        for place in sorted({*self.left, *(place for place, jobs in self.watched.items() if jobs)}):
+            self._look(place)
+        while not self._over():
+            for ended in self.field.done(self._pause()):
+                self._took(ended)
+            self._heed()
+            now = self.field.now()
+            for place, jobs in list(self.watched.items()):
+                if jobs and now - self.looked.get(place, 0.0) >= LOOK_SECONDS:
+                    self._look(place)
+            self._again(now)
+            self._launch(now)
+            if now - self.saved > SAVE_SECONDS:
+                self._save(now)
+        self._save(self.field.now())
+        return len(self.stages["over"]) == len(self.jobs)
+
+    def _over(self) -> bool:
+        if len(self.stages["over"]) == len(self.jobs):
+            return not any(kind == "clear" for kind, _ in self._busy)
+        return bool(self.stopping) and not any(self.stages[stage] for stage in ALIVE)
+
+    def _pause(self) -> float:
+        now = self.field.now()
+        moments = [self.looked.get(place, 0.0) + LOOK_SECONDS for place, jobs in self.watched.items() if jobs]
+        moments += [job.not_before for job in (*self.stages["later"].values(), *self.stages["ending"].values())]
+        if (at := self.governor.next(now)) is not None:
+            moments.append(at)
+        return min(max(min(moments, default=now + 1.0) - now, 0.02), 1.0)
+
+    def _look(self, place: str) -> None:
+        self.looked[place] = self.field.now()
+        if ("look", place) not in self._busy:
+            self._begin(("look", place), lambda: self.field.look(place))
+
+    def _begin(self, key: Key, work: Callable[[], object]) -> None:
+        self._busy.add(key)
+        self.field.begin(key, work)
+
+    def _took(self, ended: Ended) -> None:
+        kind, what = ended.item
+        self._busy.discard(ended.item)
+        if kind == "look":
+            self._saw(str(what), ended)
+            return
+        job = self.jobs[str(what).partition("#")[0]]
+        if kind == "launch":
+            self._launched(job, ended.error)
+        elif kind == "tell" and ended.error is not None:
+            self._note("untold", job, reason=ended.error.message)
+        elif kind == "harvest":
+            self._harvested(job, ended)
+        elif kind == "clear":
+            self._cleared(job, ended.error)
+
+    # Looking
+
+    def _saw(self, place: str, ended: Ended) -> None:
+        now = self.field.now()
+        self.looked[place] = now
+        jobs = list(self.watched[place].values())
+        if ended.error is not None:
+            if now - self.silent.setdefault(place, now) > PATIENCE:
+                for job in jobs:
+                    words = f"host {place} does not answer: {ended.error.message}"
+                    self._end(job, Act("end", outcome="lost", reason=words))
+            return
+        self.silent.pop(place, None)
+        sight: Sight = ended.value
+        self.loads[place] = sight.load
+        for job in jobs:
+            status = sight.agents.get(job.name)
+            if job.stage == "found":
+                self._found(job, status)
+            else:
+                job.dollars, job.tokens = sight.bills.get(job.name, (None, None))
+                self._watch(job, status, now)
+        for name, (job, attempt) in list(self.left[place].items()):
+            del self.left[place][name]
+            if name in sight.agents:  # whoever should have cleared it away was killed
+                self._clear(job, attempt)
+        self._spend(now)
+
+    def _found(self, job: Job, status: Status | None) -> None:
+        """An attempt that was begun by a process that is gone: its agent goes on, or there never was one."""
+        if status is None:
+            self._move(job, "todo")
+        elif status.state == "lost" and status.reason in ("create was interrupted", "never started"):
+            self._move(job, "clearing")
+            self._clear(job, job.last)
+        else:
+            job.memo, job.since = Memo(self.field.now(), active=self.field.now()), status.agent.created
+            self._move(job, "running")
+            self._note("adopted", job)
+
+    def _watch(self, job: Job, status: Status | None, now: float) -> None:
+        act, job.memo = watch(status, job.memo, now, self.plan.rules)
+        if act.limited:
+            self.governor.pressure(now, "quota", act.until)
+        if act.what in ("tell", "answer") and ("tell", job.task.id) not in self._busy:
+            self._note("told", job, text=act.text[:200])
+            attempt = job.last
+            self._begin(("tell", job.task.id), lambda: self.field.tell(attempt, act.text, act.what == "answer"))
+        elif act.what == "end":
+            self._end(job, act)
+        elif self.stopping in ("cancelled", "over-budget", "failed"):
+            self._end(job, Act("end", outcome=self.stopping, reason="the run was stopped"))
+
+    # Money
+
+    def _count(self, outcome: dict[str, Any]) -> None:
+        # What is not known counts as nothing: agents that cost nothing tell nothing.
+        self.used[0] += _number(outcome.get("cost_usd"))
+        self.used[1] += _number(outcome.get("tokens"))
+
+    def _spend(self, now: float) -> None:
+        """Fresh totals, and what follows from them: over budget means stop and harvest."""
+        live = {**self.stages["running"], **self.stages["ending"], **self.stages["harvesting"]}
+        dollars = self.used[0] + sum(job.dollars or 0.0 for job in live.values())
+        tokens = self.used[1] + sum(job.tokens or 0 for job in live.values())
+        tasks = {name: Spend(job.dollars or 0.0, job.tokens or 0, now - job.since) for name, job in live.items()}
+        self.governor.spent(now, Spend(dollars, tokens), tasks=tasks)
+        for breach in self.governor.over(now):
+            if breach.scope == "task":
+                if (job := live.get(breach.task)) and job.stage == "running":
+                    self._end(job, Act("end", outcome="over-budget", reason=breach.words))
+            elif breach.scope == "progress":
+                self._alert(breach.words)
+            else:
+                self._stop_all("over-budget", breach.words)
+
+    def _stop_all(self, outcome: str, reason: str) -> None:
+        """Nothing more is launched, and what runs is harvested and ended."""
+        if self.stopping != outcome:
+            self.stopping = outcome
+            self._note("stopping", None, reason=reason)
+        for job in list(self.stages["running"].values()):
+            self._end(job, Act("end", outcome=outcome, reason=reason))
+        for job in [*self.stages["todo"].values(), *self.stages["later"].values()]:
+            self._skip(job, outcome, reason)
+
+    def _alert(self, words: str) -> None:
+        if words not in self.alerted:
+            self.alerted.add(words)
+            self._note("alert", None, reason=words)
+
+    # Beginning
+
+    def _launch(self, now: float) -> None:
+        if self.paused or self.stopping or not self.stages["todo"]:
+            return
+        self._spend(now)  # also of those that have ended since the last look
+        if self.stopping:
+            return
+        running = sum(self.alive.values())
+        there = [place for place in self.plan.places if place not in self.silent]
+        good = [place for place in there if self.breaker.allows(place)]
+        if not good and self.breaker.state == "stopped":
+            self._stop_all("failed", self.breaker.diagnosis)
+            return
+        self._canary(now, there, running)
+        if not good:
+            return
+        rooms = self.governor.room(now, len(self.stages["todo"]), running, [self._load(place) for place in good])
+        if not rooms and not running and (closed := self.governor.closed(now)):
+            self._stop_all("over-budget", closed[0].words)
+        todo = list(itertools.islice(self.stages["todo"].values(), len(rooms)))
+        for place, job in zip(rooms, todo, strict=False):
+            self._begin_attempt(job, place, now)
+
+    def _canary(self, now: float, places: list[str], running: int) -> None:
+        """Where too much failed, one task finds out whether it still does."""
+        job = next(iter(self.stages["todo"].values()))
+        where = [place for place in places if self.breaker.host in (None, place)]
+        if not where or not self.breaker.canary(now, job.task.id):
+            return
+        rooms = self.governor.room(now, 1, running, [self._load(place) for place in where])
+        if rooms:
+            self._note("canary", job)
+            self._begin_attempt(job, rooms[0], now)
+        else:
+            self.breaker.withdrawn(now)
+
+    def _load(self, place: str) -> HostLoad:
+        return (self.loads.get(place) or HostLoad(place))._replace(running=self.alive[place])
+
+    def _begin_attempt(self, job: Job, place: str, now: float) -> None:
+        again = bool(job.tries) and not job.last.outcome  # begun, and no agent came of it
+        number = job.last.number if again else len(job.tries) + 1
+        name = f"{self.run.name}-{job.task.number:04d}" + (f"-{number}" if number > 1 else "")
+        agent = {"name": name, "place": place, "address": f"{name}@{place}" if place else name, "begun": now}
+        attempt = self.run.begin(job.task.id, number, agent, job.task.prompt)
+        job.tries = [*(job.tries[:-1] if again else job.tries), attempt]
+        job.since, job.memo, job.dollars, job.tokens = now, Memo(now, active=now), None, None
+        self._move(job, "launching")
+        self._note("launch", job)
+        self._begin(("launch", job.task.id), lambda: self.field.launch(job.task, attempt))
+
+    def _launched(self, job: Job, error: MusterError | None) -> None:
+        now = self.field.now()
+        if error is None or (isinstance(error, Refused) and "there is an agent" in error.message):
+            job.memo = Memo(now, active=now)
+            self._move(job, "running")
+            self.governor.went_well(now)
+            self._tell_people(self.breaker.succeeded(job.place, now, job.task.id, "launch"))
+            return
+        failure = patterns.from_error("launch", error, host=job.place, t=now, own=(job.name, job.task.item))
+        self._finish(job, {"outcome": "failed", "reason": error.message, "kept": True}, failure)
+
+    # Ending
+
+    def _end(self, job: Job, act: Act) -> None:
+        job.act = act
+        self._harvest(job)
+
+    def _harvest(self, job: Job) -> None:
+        self._move(job, "harvesting")
+        attempt = job.last
+        self._begin(("harvest", job.task.id), lambda: self.field.harvest(job.task, attempt))
+
+    def _harvested(self, job: Job, ended: Ended) -> None:
+        now, act = self.field.now(), job.act
+        if ended.error is not None:
+            # Its host does not answer: nothing is given up before it does, or is given up itself.
+            self._note("unharvested", job, reason=ended.error.message)
+            if act.outcome != "lost":
+                job.not_before = now + HARVEST_AGAIN
+                self._move(job, "ending")
+                if now - self.silent.setdefault(job.place, now) <= PATIENCE:
+                    return
+            told: dict[str, Any] = {"harvest_errors": [ended.error.message], "kept": True}
+        else:
+            told = ended.value
+        outcome = {"outcome": act.outcome, "reason": act.reason, "seconds": now - job.since, **told}
+        failure = None
+        if act.outcome not in GOOD:
+            stage = "result" if act.outcome == "invalid" else "work"
+            reason = REASONS.get(act.outcome, "")
+            own = (job.name, job.task.item)
+            failure = patterns.classify(stage, act.reason, reason=reason, host=job.place, t=now, own=own)
+        self._finish(job, outcome, failure)
+
+    def _finish(self, job: Job, outcome: dict[str, Any], failure: patterns.Failure | None) -> None:
+        """The outcome is written down; only then is the agent cleared away."""
+        now = self.field.now()
+        wait = None
+        if failure is not None:
+            self.failures.append(failure)
+            outcome |= {"failure": failure.to_json(), "counts": failure.counts}
+            counted = sum(bool((one.outcome or {}).get("counts", True)) for one in job.tries)
+            if counted <= self.plan.retries and not self.stopping and outcome["outcome"] in AGAIN:
+                wait = patterns.retry_after(failure, len(job.tries), self.chance())
+        self._learn(job, failure, now)
+        cost = Spend(outcome.get("cost_usd"), outcome.get("tokens"), outcome.get("seconds"))
+        self.governor.ended(now, cost, progress=failure is None)
+        # Of an end that a person asked for with Ctrl-C the same command takes up the rest.
+        outcome["final"] = wait is None and not (self.interrupted and outcome["outcome"] == "cancelled")
+        outcome["t"] = now
+        job.tries[-1] = self.run.end(job.last, outcome)
+        self._count(outcome)
+        told = {"outcome": outcome["outcome"], "reason": outcome.get("reason") or None, "final": outcome["final"]}
+        self._note("outcome", job, **told)
+        job.not_before = now + (wait or 0.0)
+        if outcome.get("kept"):
+            self._settle(job)
+        else:
+            self._move(job, "clearing")
+            self._clear(job, job.last)
+
+    def _learn(self, job: Job, failure: patterns.Failure | None, now: float) -> None:
+        """What an end says of the host, the limits and the work as a whole."""
+        if failure is None:
+            self._tell_people(self.breaker.succeeded(job.place, now, job.task.id))
+            return
+        if failure.kind in ("rate-limit", "overload"):
+            self.governor.pressure(now, failure.kind)
+        self._tell_people(self.breaker.failed(failure, now, job.task.id))
+
+    def _tell_people(self, alert: patterns.Alert | None) -> None:
+        if alert:
+            self._note("alert", None, reason=alert.text, cause=alert.cause, breaker=alert.state)
+
+    def _clear(self, job: Job, attempt: Attempt) -> None:
+        self._begin(("clear", f"{job.task.id}#{attempt.number}"), lambda: self.field.clear(attempt))
+
+    def _cleared(self, job: Job, error: MusterError | None) -> None:
+        if error is not None:
+            self._note("uncleared", job, reason=error.message)
+        if job.stage == "clearing":
+            self._settle(job)
+
+    def _settle(self, job: Job) -> None:
+        done = job.tries and job.last.final
+        self._move(job, "over" if done else "later" if job.not_before > self.field.now() else "todo")
+
+    def _again(self, now: float) -> None:
+        for job in [job for job in self.stages["later"].values() if job.not_before <= now]:
+            self._move(job, "todo")
+        for job in [job for job in self.stages["ending"].values() if job.not_before <= now]:
+            self._harvest(job)
+
+    def _skip(self, job: Job, outcome: str, reason: str) -> None:
+        """A task that is not begun (again): it has its outcome all the same."""
+        again = bool(job.tries) and not job.last.outcome
+        agent = {"name": "", "place": "", "address": None}
+        number = job.last.number if again else len(job.tries) + 1
+        attempt = self.run.begin(job.task.id, number, agent, job.task.prompt)
+        told = {"outcome": outcome, "reason": reason, "final": True, "kept": True, "t": self.field.now()}
+        job.tries = [*(job.tries[:-1] if again else job.tries), self.run.end(attempt, told)]
+        self._move(job, "over")
+        self._note("outcome", job, outcome=outcome, reason=reason, final=True)
+
+    # What people ask for
+
+    def _heed(self) -> None:
+        asked = self.field.asked()
+        wish = self.run.control()
+        state = str(wish.get("state", ""))
+        if state == "paused" and not self.paused:
+            self.paused = True
+            self._note("paused", None)
+        elif state != "paused" and self.paused:
+            self.paused = False
+            self._note("resumed", None)
+        if state == "stopped":
+            self._stop_all("cancelled", "the run was stopped")
+        elif asked >= 2 and self.stopping != "cancelled":
+            self.interrupted, self.stopping = True, "cancelled"
+            self._note("stopping", None, reason="interrupted twice")
+            for job in list(self.stages["running"].values()):
+                self._end(job, Act("end", outcome="cancelled", reason="the run was interrupted"))
+        elif asked == 1 and not self.stopping:
+            self.interrupted, self.stopping = True, "drain"
+            self._note("draining", None, reason="interrupted; once more stops and harvests")
+        if wish != self.wished:
+            self.wished = wish
+            limits = {
+                key: wish[key] for key in ("max_agents", "dollars", "tokens", "launch_rate") if _number(wish.get(key))
+            }
+            if "max_agents" in limits:
+                limits["max_agents"] = max(1, int(limits["max_agents"]))
+            self.governor.limits = self.governor.limits._replace(**limits)
+
+    # What others see
+
+    def _note(self, kind: str, job: Job | None, **fields: Any) -> None:
+        about: dict[str, Any] = {}
+        if job is not None:
+            about = {"task": job.task.id, "attempt": job.last.number if job.tries else 0}
+            about["agent"] = job.last.agent.get("address") if job.tries else None
+        self.say(self.run.event(kind, self.field.now(), **about, **fields))
+
+    def _save(self, now: float) -> None:
+        self.saved = now
+        from .run import write
+
+        state = {"governor": self.governor.to_json(now), "breaker": self.breaker.to_json()}
+        write(self.run.path("state.json"), json.dumps(state).encode())
+
+    def counts(self) -> dict[str, int]:
+        """How many tasks are where, for the display."""
+        found = Counter({stage: len(jobs) for stage, jobs in self.stages.items() if jobs and stage != "over"})
+        found.update(str((job.last.outcome or {}).get("outcome")) for job in self.stages["over"].values())
+        return dict(found)
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

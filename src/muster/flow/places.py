@@ -1,0 +1,138 @@
+"""On which hosts new agents fit, by memory, load and disk as last measured, and by what was launched too lately to be measured.
+What it is told is all it knows: it asks no host, and None is a thing that holds nothing back.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .limits import Limits, a_list, fits, is_number, size, word
+
+#: So old is a new agent before a measurement of its host shows all of it.
+SETTLE_SECONDS = 10.0
+#: What a host of which nothing is known is thought to have room for when hosts are compared; it is not held to it.
+SLOTS_UNKNOWN = 8
+YOUNG_MAX = 10_000
+
+
+class HostLoad(NamedTuple):
+    """A host as last measured."""
+
+    name: str
+    cores: float | None = None
+    load: float | None = None
+    """Of one minute, all cores together."""
+    memory_free: float | None = None
+    disk_free: float | None = None
+    running: int | None = None
+    """Agents of this run that were launched there and are not gone."""
+    reachable: bool = True
+    at: float | None = None
+    """When it was measured; None is now."""
+
+
+class Places:
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        # Of each host, when the agents were launched that a measurement may not show yet
+        self._young: dict[str, deque[float]] = {}
+        # Of each host, its last measurement and what followed from it: one is asked for a thousand times
+        self._kept: dict[str, tuple[Limits, tuple[float | None, ...], dict[str, float], str]] = {}
+        self._short: list[str] = []
+
+    def take(self, now: float, count: int, hosts: Sequence[HostLoad], idle: bool) -> list[str]:
+        """The hosts of up to `count` new agents, which count as launched: always where most room is left, so that hosts come to have
+        about as much. Where only load is in the way and the run is idle, one is placed all the same: the load may be somebody else's
+        and stay, and a run may be slow but does not stand still.
+        """
+        hosts = [host for host in hosts if host.reachable]
+        self._short = []
+        ranked: list[tuple[float, int, int, float]] = []
+        loaded: list[tuple[float, int]] = []
+        for index, host in enumerate(hosts):
+            slots, least = self._slots(host)
+            young = self._young_on(now, host)
+            free = slots[least] - young if least else math.inf
+            if free >= 1:
+                rank = free if free < math.inf else SLOTS_UNKNOWN - (host.running or 0)
+                ranked.append((-rank, host.running or 0, index, free))
+                continue
+            self._short.append(_shortage(host, least, young))
+            if all(count - young >= 1 for what, count in slots.items() if what != "load"):
+                loaded.append(((host.load or 0.0) / max(1.0, host.cores or 1.0), index))
+        heapq.heapify(ranked)
+        names: list[str] = []
+        while ranked and len(names) < count:
+            rank, agents, index, free = heapq.heappop(ranked)
+            names.append(hosts[index].name)
+            if free >= 2:
+                heapq.heappush(ranked, (rank + 1, agents + 1, index, free - 1))
+            else:
+                self._short.append(f"{_name(hosts[index])} is full for now")
+        if not names and loaded and idle and count > 0:
+            names.append(hosts[min(loaded)[1]].name)
+        for name in names:
+            self._young.setdefault(name, deque()).append(now)
+        return names
+
+    def next(self, now: float) -> float | None:
+        """When the oldest of the young ones is old enough to be measured."""
+        grown = [moment + SETTLE_SECONDS for moments in self._young.values() for moment in moments]
+        return min((moment for moment in grown if moment > now), default=None)
+
+    def why(self) -> str:
+        """What was in the way of more, the last time."""
+        more = len(self._short) - 3
+        return f"no room: {'; '.join(self._short[:3]) or 'no host answers'}" + (f"; {more} more" if more > 0 else "")
+
+    def to_json(self, now: float) -> list[list[Any]]:
+        young: list[list[Any]] = [[moment, name] for name, moments in self._young.items() for moment in moments]
+        return sorted(grant for grant in young if grant[0] > now - SETTLE_SECONDS)
+
+    def restore(self, data: Any, now: float) -> None:
+        for grant in a_list(data, YOUNG_MAX):
+            if isinstance(grant, list) and len(grant) == 2 and is_number(grant[0]) and isinstance(grant[1], str):
+                self._young.setdefault(grant[1], deque()).append(min(grant[0], now))
+
+    def _slots(self, host: HostLoad) -> tuple[dict[str, float], str]:
+        """How many more agents fit on a host by each thing that is known of it, and by which the fewest."""
+        limits, measured = self.limits, (host.memory_free, host.disk_free, host.load, host.cores)
+        kept = self._kept.get(host.name)
+        if kept and kept[0] is limits and kept[1] == measured:
+            return kept[2], kept[3]
+        slots: dict[str, float] = {}
+        if limits.min_memory and is_number(host.memory_free):
+            slots["memory"] = fits(host.memory_free, limits.min_memory)
+        if limits.min_disk and is_number(host.disk_free):
+            slots["disk"] = fits(host.disk_free - limits.min_disk, limits.agent_disk)
+        if limits.max_load and is_number(host.load) and is_number(host.cores):
+            slots["load"] = fits(limits.max_load * max(1.0, host.cores) - host.load, limits.agent_load)
+        least = min(slots, key=lambda what: slots[what], default="")
+        self._kept[host.name] = limits, measured, slots, least
+        return slots, least
+
+    def _young_on(self, now: float, host: HostLoad) -> int:
+        """Agents launched there that the measurement does not show yet. Those that are gone already take no room."""
+        moments = self._young.get(host.name)
+        if not moments:
+            return 0
+        measured = now if host.at is None else min(now, host.at)
+        while moments and moments[0] <= measured - SETTLE_SECONDS:
+            moments.popleft()
+        return len(moments) if host.running is None else min(len(moments), host.running)
+
+
+def _shortage(host: HostLoad, what: str, young: int) -> str:
+    if what == "load":
+        has = f"load {host.load:.1f} on {host.cores:g} cores"
+    else:
+        has = f"{size((host.memory_free if what == 'memory' else host.disk_free) or 0.0)} of {what} free"
+    return f"{_name(host)} has {has}" + (f", and {young} just launched" if young else "")
+
+
+def _name(host: HostLoad) -> str:
+    return word(host.name) or "this machine"

@@ -1,0 +1,295 @@
+"""A run is a directory: all that is known of it is a file there, written whole or appended in one piece.
+
+Whoever reads may do so at any time; one process at a time writes. Nothing here knows agents or decides anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ..errors import MusterError, NotFound, Refused, UsageError
+from .task import Task
+
+VERSION = 1
+#: Every task ends in one of these.
+OUTCOMES = ("ok", "blocked", "failed", "invalid", "timeout", "stalled", "over-budget", "cancelled", "lost")
+GOOD = frozenset({"ok", "blocked"})
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}\Z")
+
+
+class Attempt(NamedTuple):
+    """One try at a task: its folder, the agent that has it, and how it ended (None while it has not)."""
+
+    task: str
+    number: int
+    folder: str
+    agent: dict[str, Any]
+    outcome: dict[str, Any] | None
+
+    @property
+    def final(self) -> bool:
+        return bool(self.outcome and self.outcome.get("final"))
+
+
+class Run:
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.name = os.path.basename(folder)
+
+    def path(self, *parts: str) -> str:
+        return os.path.join(self.folder, *parts)
+
+    # Reading
+
+    def about(self) -> dict[str, Any]:
+        return read(self.path("run.json")) or {}
+
+    def tasks(self) -> list[Task]:
+        with open(self.path("tasks.jsonl"), encoding="utf-8") as file:
+            return [Task.from_json(json.loads(line)) for line in file]
+
+    def attempts(self, task: str) -> list[Attempt]:
+        """All tries at it, oldest first."""
+        try:
+            names = os.listdir(self.path("tasks", task))
+        except OSError:
+            return []
+        numbers = sorted(int(name[8:]) for name in names if re.fullmatch(r"attempt-[0-9]{1,6}", name))
+        found = []
+        for number in numbers:
+            folder = self.path("tasks", task, f"attempt-{number}")
+            agent = read(os.path.join(folder, "agent.json"))
+            if agent:
+                found.append(Attempt(task, number, folder, agent, read(os.path.join(folder, "outcome.json"))))
+        return found
+
+    def finished(self) -> dict[str, Any] | None:
+        return read(self.path("finished.json"))
+
+    def control(self) -> dict[str, Any]:
+        """What others ask of the process that runs it."""
+        return read(self.path("control.json")) or {}
+
+    def events(self) -> list[dict[str, Any]]:
+        with contextlib.suppress(OSError), open(self.path("events.jsonl"), encoding="utf-8", errors="replace") as file:
+            return [event for line in file if (event := _object(line))]
+        return []
+
+    def picture(self) -> dict[str, Any]:
+        """The run as it is now, for people and programs."""
+        about, rows = self.about(), []
+        for task in self.tasks():
+            tries = self.attempts(task.id)
+            last = tries[-1] if tries else None
+            told = (last.outcome or {}) if last else {}
+            rows.append(
+                {
+                    "id": task.id,
+                    "item": task.item[:500],
+                    "outcome": told.get("outcome") if last and last.final else None,
+                    "state": "done" if last and last.final else "running" if last else "todo",
+                    "reason": told.get("reason") or None,
+                    "summary": told.get("summary") or None,
+                    "attempts": len(tries),
+                    "agent": last.agent.get("address") if last else None,
+                    "branch": told.get("branch"),
+                    "commits": told.get("commits"),
+                    "tokens": _sum(tries, "tokens"),
+                    "cost_usd": _sum(tries, "cost_usd"),
+                    "seconds": _sum(tries, "seconds"),
+                }
+            )
+        counts = Counter(row["outcome"] for row in rows if row["outcome"])
+        return {
+            "name": self.name,
+            "folder": self.folder,
+            "created": about.get("created"),
+            "repo": about.get("repo"),
+            "type": about.get("type"),
+            "state": self.state(),
+            "outcomes": {name: counts[name] for name in OUTCOMES if counts[name]},
+            "total": len(rows),
+            "cost_usd": _total(rows, "cost_usd"),
+            "tokens": _total(rows, "tokens"),
+            "tasks": rows,
+        }
+
+    def state(self) -> str:
+        if self.finished():
+            return "finished"
+        if not self.held():
+            return "interrupted"
+        return "paused" if self.control().get("state") == "paused" else "running"
+
+    # Writing
+
+    def event(self, kind: str, t: float, **fields: Any) -> dict[str, Any]:
+        """One line, in one write: a reader sees all of it or nothing."""
+        event = {"version": VERSION, "t": t, "kind": kind, **fields}
+        line = json.dumps(event, ensure_ascii=True).encode() + b"\n"
+        fd = os.open(self.path("events.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(fd, line)
+        finally:
+            os.close(fd)
+        return event
+
+    def begin(self, task: str, number: int, agent: dict[str, Any], prompt: str) -> Attempt:
+        """Write down who gets the task, before there is anybody."""
+        folder = self.path("tasks", task, f"attempt-{number}")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        write(os.path.join(folder, "prompt.txt"), prompt.encode("utf-8", "surrogateescape"))
+        write(os.path.join(folder, "agent.json"), agent)
+        return Attempt(task, number, folder, agent, None)
+
+    def end(self, attempt: Attempt, outcome: dict[str, Any]) -> Attempt:
+        write(os.path.join(attempt.folder, "outcome.json"), {"version": VERSION, **outcome})
+        return attempt._replace(outcome=outcome)
+
+    def ask(self, **wishes: Any) -> None:
+        write(self.path("control.json"), {**self.control(), **wishes})
+
+    # One at a time
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """The right to write; `Refused` when another process has it. It ends with the process, however that ends."""
+        with open(self.path("lock"), "a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                who = file.read(20).strip() or "another process"
+                raise Refused(
+                    f"run {self.name} is being run by process {who}",
+                    f"muster runs show {self.name}, or: muster map --new",
+                ) from None
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            yield
+
+    def held(self) -> bool:
+        try:
+            with open(self.path("lock"), encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    def remove(self) -> None:
+        if self.held():
+            raise Refused(f"run {self.name} is under way", f"muster runs stop {self.name}")
+        shutil.rmtree(self.folder)
+
+
+def make(home: str, name: str, about: dict[str, Any], tasks: Sequence[Task]) -> Run:
+    """A new run; it is there whole or not at all. `Refused` when there is one of that name."""
+    if not NAME.match(name):
+        raise UsageError(f"{name!r} is not a name for a run", "use letters, digits, - and _, at most 40")
+    runs = os.path.join(home, "runs")
+    os.makedirs(runs, mode=0o700, exist_ok=True)
+    folder, fresh = os.path.join(runs, name), os.path.join(runs, f".{name}.{os.getpid()}")
+    os.mkdir(fresh, 0o700)
+    try:
+        os.mkdir(os.path.join(fresh, "tasks"))
+        write(os.path.join(fresh, "run.json"), {"version": VERSION, "name": name, "created": time.time(), **about})
+        lines = "".join(json.dumps(task.to_json(), ensure_ascii=True) + "\n" for task in tasks)
+        write(os.path.join(fresh, "tasks.jsonl"), lines.encode())
+        try:
+            os.rename(fresh, folder)
+        except OSError:
+            raise Refused(
+                f"there is a run {name} already", "--run ANOTHER-NAME, or: muster runs show " + name
+            ) from None
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    return Run(folder)
+
+
+def all_runs(home: str) -> list[Run]:
+    """Newest first."""
+    try:
+        names = sorted(os.listdir(os.path.join(home, "runs")))
+    except OSError:
+        return []
+    found = [Run(os.path.join(home, "runs", name)) for name in names if not name.startswith(".")]
+    found = [run for run in found if run.about().get("version")]
+    return sorted(found, key=lambda run: -_number(run.about().get("created")))
+
+
+def find(home: str, name: str) -> Run:
+    run = Run(os.path.join(home, "runs", name))
+    if not NAME.match(name) or not run.about():
+        names = ", ".join(run.name for run in all_runs(home)[:10]) or "there is none yet"
+        raise NotFound(f"there is no run {name!r}", f"runs: {names}")
+    return run
+
+
+def unfinished(home: str, digest: str) -> Run | None:
+    """The newest run of the same input that has not come to its end."""
+    for run in all_runs(home):
+        if run.about().get("digest") == digest and not run.finished():
+            return run
+    return None
+
+
+def free_name(home: str, stem: str) -> str:
+    """`map-1`, `map-2` …"""
+    taken = {run.name for run in all_runs(home)}
+    return next(name for number in range(1, 10**6) if (name := f"{stem}-{number}") not in taken)
+
+
+def write(path: str, content: bytes | dict[str, Any]) -> None:
+    """The whole file or none: to another name first."""
+    data = content if isinstance(content, bytes) else json.dumps(content, ensure_ascii=True).encode() + b"\n"
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with open(temporary, "wb") as file:
+        file.write(data)
+    os.replace(temporary, path)
+
+
+def read(path: str) -> dict[str, Any] | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return _object(file.read(16 << 20))
+    except OSError:
+        return None
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _sum(tries: Sequence[Attempt], key: str) -> float | None:
+    known = [value for one in tries if isinstance(value := (one.outcome or {}).get(key), int | float)]
+    return sum(known) if known else None
+
+
+def _total(rows: Sequence[dict[str, Any]], key: str) -> float | None:
+    known = [row[key] for row in rows if row[key] is not None]
+    return sum(known) if known else None
+
+
+def gone(error: MusterError) -> bool:
+    return isinstance(error, NotFound)

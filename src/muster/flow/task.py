@@ -1,0 +1,102 @@
+"""What `map` is asked for, one task an input line: parsed, named and filled into the templates. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ..errors import UsageError
+
+SLOT = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
+TASKS_MAX = 100_000
+LINE_MAX = 1 << 20
+
+
+class Task(NamedTuple):
+    """One item and what is made of it."""
+
+    id: str
+    """`0001-words-of-the-item`: its folder in the run, the same each time."""
+    number: int
+    item: str
+    fields: dict[str, str]
+    prompt: str
+    args: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return self._asdict()
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Task:
+        fields = {str(key): str(value) for key, value in data["fields"].items()}
+        args = tuple(str(arg) for arg in data["args"])
+        return cls(str(data["id"]), int(data["number"]), str(data["item"]), fields, str(data["prompt"]), args)
+
+
+def items(text: str) -> list[dict[str, str]]:
+    """The fields of each line: an object of JSON has its own, any other line is the field `item`. Blank lines do not count."""
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        if len(line) > LINE_MAX:
+            raise UsageError(f"line {number} is longer than {LINE_MAX} characters", "put long texts into files")
+        found.append(_fields(line.rstrip("\r"), number))
+    if len(found) > TASKS_MAX:
+        raise UsageError(f"{len(found)} items are more than {TASKS_MAX}", "make several runs of them")
+    return found
+
+
+def _fields(line: str, number: int) -> dict[str, str]:
+    if not line.lstrip().startswith("{"):
+        return {"item": line}
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return {"item": line}
+    if not isinstance(value, dict):
+        return {"item": line}
+    told = {key: word if isinstance(word, str) else json.dumps(word) for key, word in value.items()}
+    for key in told:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", key):
+            raise UsageError(f"line {number}: {key!r} is not a name for a field", "use letters, digits and _")
+    return {"item": line.strip(), **told}
+
+
+def fill(template: str, fields: dict[str, str], where: str) -> str:
+    """The template with `{item}` and the fields filled in, in one pass; `{{` and `}}` are braces."""
+
+    def value(slot: re.Match[str]) -> str:
+        if slot[1] is None:
+            return slot[0][0]
+        if slot[1] not in fields:
+            known = ", ".join(sorted(fields))
+            raise UsageError(f"{where} has the slot {slot[0]}, and an item without it", f"this item has: {known}")
+        return fields[slot[1]]
+
+    return SLOT.sub(value, template)
+
+
+def tasks(found: Iterable[dict[str, str]], prompt: str, args: Sequence[str]) -> list[Task]:
+    made = []
+    for number, fields in enumerate(found, 1):
+        words = re.sub(r"[^a-z0-9]+", "-", fields["item"].lower()[:200]).strip("-")[:40].strip("-")
+        made.append(
+            Task(
+                f"{number:04d}-{words}".rstrip("-"),
+                number,
+                fields["item"],
+                fields,
+                fill(prompt, fields, "the prompt"),
+                tuple(fill(arg, fields, f"the argument {arg!r}") for arg in args),
+            )
+        )
+    return made
+
+
+def digest(about: Sequence[object]) -> str:
+    """What makes two runs the same one: equal input gives an equal word."""
+    return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:32]

@@ -1,0 +1,132 @@
+"""Watching one agent of a run: what its state asks for now. Pure: the clock comes in, nothing is done here."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .. import Status
+from . import result
+
+NUDGE = (
+    "Your turn is over, and you have not submitted a result. If you are done or cannot go on, run: submit --outcome ok|blocked|failed "
+    "--summary '…'. Else go on."
+)
+ALONE = (
+    "Nobody is here to answer. Decide as you think best, or run: submit --outcome blocked --summary '…' --reason '…'."
+)
+GO_ON = "The limit is over. Go on where you were."
+#: A client may say its last words after it has submitted.
+LAST_WORDS = 20.0
+#: So long a limit that names no end is waited for.
+LIMIT_SECONDS = 300.0
+#: An agent that the survey does not have for so long is gone.
+MISSING = 20.0
+ENDED = frozenset({"done", "failed", "stopped", "lost"})
+
+
+class Rules(NamedTuple):
+    """What is done about an agent that does not get on by itself."""
+
+    speaks: bool
+    """Its client tells of its turns, and has to submit a result; else its exit is its result."""
+    stall: float = 0.0
+    """Without a sign of work for so long it has stalled; 0: never."""
+    questions: str = "answer"
+    """`answer` (once, that nobody is there), or `stop`."""
+
+
+class Memo(NamedTuple):
+    """What was seen of an agent so far, and what was done about it."""
+
+    since: float
+    mark: tuple[object, ...] = ()
+    active: float = 0.0
+    missing: float = 0.0
+    nudged: bool = False
+    answered: bool = False
+    flawed: str = ""
+    """The result that was sent back: it does not count again."""
+    submitted: float = 0.0
+
+
+class Act(NamedTuple):
+    """`wait`, `tell` (a message), `answer` (its question) or `end` (harvest it, with this outcome)."""
+
+    what: str = "wait"
+    text: str = ""
+    outcome: str = ""
+    reason: str = ""
+    until: float | None = None
+    """A limit that its client named."""
+    limited: bool = False
+
+
+def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[Act, Memo]:
+    """What to do now, and what to remember. The same status again, a moment later, does nothing twice."""
+    if status is None:
+        memo = memo._replace(missing=memo.missing or now)
+        if now - memo.missing > MISSING:
+            return Act("end", outcome="lost", reason="it is gone"), memo
+        return Act(), memo
+    mark = (status.state, status.reason, status.since, status.last_line, str(status.usage), status.result)
+    if mark != memo.mark:
+        memo = memo._replace(mark=mark, active=now)
+    memo = memo._replace(missing=0.0)
+    if status.result and status.result != memo.flawed:
+        return _submitted(status, memo, now)
+    if status.state in ENDED:
+        return _ended(status, rules), memo
+    if status.state == "waiting":
+        return _waiting(status, memo, now, rules)
+    if status.state == "ready" and rules.speaks and status.reason != "background task":
+        if status.reason == "limit is over" and not memo.answered:
+            return Act("tell", GO_ON), memo._replace(answered=True)
+        if not memo.nudged:
+            return Act("tell", NUDGE), memo._replace(nudged=True)
+        why = (
+            "failed turn: " + status.last_line
+            if status.reason == "failed turn"
+            else "it ended its turn without a result"
+        )
+        return Act("end", outcome="failed", reason=why), memo
+    if rules.stall and now - memo.active > rules.stall:
+        return Act("end", outcome="stalled", reason=f"no sign of work for {now - memo.active:.0f} s"), memo
+    return Act(), memo
+
+
+def _submitted(status: Status, memo: Memo, now: float) -> tuple[Act, Memo]:
+    found = result.read(status.result.encode())
+    live = status.state not in ENDED
+    if isinstance(found, result.Result):
+        memo = memo._replace(submitted=memo.submitted or now)
+        if live and status.state in ("working", "starting") and now - memo.submitted < LAST_WORDS:
+            return Act(), memo
+        return Act("end", outcome=found.outcome, reason=found.reason), memo
+    if live and not memo.flawed:
+        return Act("tell", result.words_back(found)), memo._replace(flawed=status.result, nudged=True)
+    return Act("end", outcome="invalid", reason=str(found)), memo
+
+
+def _ended(status: Status, rules: Rules) -> Act:
+    if status.state == "lost":
+        return Act("end", outcome="lost", reason=status.reason or "its session is gone")
+    if status.state == "stopped":
+        return Act("end", outcome="cancelled", reason="somebody stopped it")
+    if status.state == "failed" and status.reason == "timeout":
+        return Act("end", outcome="timeout", reason="its time was up")
+    if status.state == "failed":
+        return Act("end", outcome="failed", reason=f"{status.reason}: {status.last_line}".rstrip(": "))
+    if rules.speaks:
+        return Act("end", outcome="failed", reason="it ended without a result")
+    return Act("end", outcome="ok")
+
+
+def _waiting(status: Status, memo: Memo, now: float, rules: Rules) -> tuple[Act, Memo]:
+    if status.reason == "limit":
+        if status.until is None and now - status.since > LIMIT_SECONDS and not memo.answered:
+            return Act("tell", GO_ON), memo._replace(answered=True)
+        return Act(until=status.until, limited=True), memo._replace(active=now)
+    if status.reason == "question" and rules.questions == "answer" and not memo.answered:
+        return Act("answer", ALONE), memo._replace(answered=True)
+    asked = f": {status.last_line}" if status.last_line else ""
+    return Act("end", outcome="blocked", reason=f"it waits for a {status.reason}{asked}"), memo

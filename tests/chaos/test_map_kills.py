@@ -1,0 +1,103 @@
+"""kill -9 of the process that runs a run, at any moment: the same command goes on, and nothing is done twice or lost."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..conftest import World
+
+TASKS = 40
+
+
+def begin(world: World, items: str, name: str, marks: Path) -> subprocess.Popen[bytes]:
+    """Each task writes down that it was begun, commits something, and leaves something uncommitted."""
+    work = f"echo {{item}} >>{marks}; echo {{item}} > f; git add f; git commit -qm '{{item}} is done'; echo > left; sleep 0.2"
+    words = ["map", "-a", "command", "--run", name, "--max-agents", "8", "--", "sh", "-c", work]
+    process = subprocess.Popen(
+        [world.bin / "muster", *words],
+        cwd=world.repo,
+        env=world.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert process.stdin
+    process.stdin.write(items.encode())
+    process.stdin.close()
+    return process
+
+
+def result(world: World, name: str) -> dict[str, Any]:
+    """What became of it, without what differs between any two runs."""
+    shown = world.ok("runs", "show", name, "--json").json
+    rows = [(task["item"], task["outcome"], task["commits"]) for task in shown["tasks"]]
+    return {"state": shown["state"], "outcomes": shown["outcomes"], "tasks": rows}
+
+
+def finish(world: World, items: str, name: str, marks: Path) -> None:
+    process = begin(world, items, name, marks)
+    assert process.stdout
+    said = process.stdout.read().decode()
+    assert process.wait(timeout=240) == 0, said
+
+
+def disturbed(world: World, tmp_path: Path, kills: int) -> None:
+    world.git("config", "user.name", "Ann")
+    world.git("config", "user.email", "ann@example.invalid")
+    items = "".join(f"task-{number}\n" for number in range(TASKS))
+    finish(world, items, "calm", tmp_path / "calm")
+    chance = random.Random(9)
+    for _ in range(kills):
+        process = begin(world, items, "wild", tmp_path / "wild")
+        time.sleep(chance.uniform(0.1, 1.5))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    finish(world, items, "wild", tmp_path / "wild")
+    assert result(world, "wild") == result(world, "calm")
+    begun = Counter((tmp_path / "wild").read_text().split())
+    assert set(begun) == set(items.split()) and set(begun.values()) == {1}, "no task was begun twice"
+    assert world.agents() == {}, "no agent is left"
+    for number in range(1, TASKS + 1):
+        for branch, words in (
+            (f"wild-{number:04d}", f"task-{number - 1} is done"),
+            (f"wild-{number:04d}-wip", "uncommitted"),
+        ):
+            assert words in world.git("log", "-1", "--format=%s", f"muster/{branch}")
+    folder = world.muster_home / "runs" / "wild"
+    for line in (folder / "events.jsonl").read_text().splitlines():
+        assert json.loads(line)["version"] == 1
+    left = [path.name for path in folder.rglob("*.tmp")]
+    assert len(left) <= kills, "a killed process may leave a file it was writing, each at most one"
+
+
+def test_a_run_whose_process_is_killed_again_and_again_ends_as_one_that_was_not(world: World, tmp_path: Path) -> None:
+    disturbed(world, tmp_path, 10)
+
+
+@pytest.mark.slow
+def test_fifty_kills(world: World, tmp_path: Path) -> None:
+    disturbed(world, tmp_path, 50)
+
+
+def test_a_second_process_on_one_run_is_refused(world: World, tmp_path: Path) -> None:
+    process = begin(world, "one\ntwo\n", "mine", tmp_path / "marks")
+    folder = world.muster_home / "runs" / "mine" / "lock"
+    while not folder.exists() or not folder.read_text():
+        time.sleep(0.02)
+    again = begin(world, "one\ntwo\n", "mine", tmp_path / "marks")
+    assert again.stdout
+    said = again.stdout.read().decode()
+    assert again.wait() == 5 and "is being run by process" in said
+    process.kill()
+    process.wait()
+    assert process.stdout
+    process.stdout.close()

@@ -1,0 +1,272 @@
+"""Tutorial section 18, One agent for each item: map and runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from muster.tutorial import E2eSession, expect
+
+from ..conftest import Sshd, eventually
+from .conftest import agents, outside
+
+FIRST = """printf 'alpha\\nbeta\\n' | muster map --run first -a command -- sh -c 'echo "hello {item}" > {item}.txt; git add .; git commit -q -m "Add {item}"'"""
+HELD = "seq 2 | muster map --run held -a replay --prompt-file ../prompt.md --max-agents 2 --budget 5 --budget-tokens 100000 --timeout 5m --stall 10m --retries 2 --permissions ask --mode worktree --branch HEAD --clean --label kind=look --keep -- ../submits.toml"
+SUBMITS = """
+[[step]]
+say = "I looked."
+[[step]]
+submit = "ok"
+summary = "It is a file."
+[[step]]
+turn = "Done."
+"""
+
+
+def shown(e2e: E2eSession, name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(outside(e2e, "muster", "runs", "show", name, "--json"))
+    return document
+
+
+def first(e2e: E2eSession) -> None:
+    expect(e2e.run(FIRST, comment="One agent for each line of the input.")).to_succeed()
+
+
+def test_each_line_has_an_agent_and_each_agent_a_branch(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # One agent for each line of the input, as many at once as the machine allows. {item} is the line. A plain command's exit is its result.
+    printf 'alpha\\nbeta\\n' | muster map --run first -a command -- sh -c 'echo "hello {item}" > {item}.txt; git add .; git commit -q -m "Add {item}"'
+    """)
+    result = e2e.run(FIRST, comment="One agent for each line of the input.")
+    expect(result).to_succeed()
+    expect(result.stdout).to_equal("2 ok\n")
+    expect(result.stderr).to_contain("0001-alpha ok")
+    for number, word in ((1, "alpha"), (2, "beta")):
+        expect(e2e.run(f"git show muster/first-000{number}:{word}.txt").stdout).to_equal(f"hello {word}\n")
+    assert agents(e2e) == {}, "work dirs go when their work is harvested"
+
+
+def test_a_task_that_fails_is_tried_again_and_told(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # One agent for each line of the input, as many at once as the machine allows. {item} is the line. A plain command's exit is its result.
+    printf 'alpha\\nbeta\\n' | muster map --run first -a command -- sh -c 'echo "hello {item}" > {item}.txt; git add .; git commit -q -m "Add {item}"'
+    """)
+    result = e2e.run(
+        "printf 'good\\nbad\\n' | muster map --run first -a command -- sh -c 'echo trying; test {item} = good'",
+        comment="One of them fails.",
+    )
+    expect(result).to_exit_with(1)
+    expect(result.stdout).to_equal("1 ok, 1 failed\n")
+    good, bad = shown(e2e, "first")["tasks"]
+    assert (good["outcome"], good["attempts"]) == ("ok", 1)
+    assert (bad["outcome"], bad["attempts"], bad["reason"]) == ("failed", 2, "exit 1: trying")
+
+
+def test_what_became_of_each_task_is_shown(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # What became of each task: its outcome, its branch, and why. A run is a directory, and all that is known of it is a file there.
+    muster runs
+    muster runs show first
+    git log --oneline -1 muster/first-0001
+    """)
+    first(e2e)
+    expect(e2e.run("muster runs", comment="What became of each task.").stdout).to_match(
+        r"^first +finished +2/2 +2 ok +command"
+    )
+    result = e2e.run("muster runs show first")
+    expect(result.stdout).to_match(r"^0001-alpha +ok +1 +- +muster/first-0001")
+    expect(e2e.run("git log --oneline -1 muster/first-0001").stdout).to_contain("Add alpha")
+    folder = e2e.home / ".local" / "state" / "muster" / "runs" / "first" / "tasks" / "0001-alpha" / "attempt-1"
+    there = {path.name for path in folder.iterdir()}
+    assert there >= {"prompt.txt", "agent.json", "outcome.json", "diff.patch", "recording.cast", "events.jsonl"}
+    assert "+hello alpha" in (folder / "diff.patch").read_text()
+
+
+def test_a_finished_run_is_not_done_again(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # The same command again goes on with a run that is not finished. This one is: it says so, and does nothing twice.
+    printf 'alpha\\nbeta\\n' | muster map --run first -a command -- sh -c 'echo "hello {item}" > {item}.txt; git add .; git commit -q -m "Add {item}"'
+    """)
+    first(e2e)
+    before = shown(e2e, "first")
+    result = e2e.run(FIRST, comment="The same command again.")
+    expect(result).to_succeed()
+    expect(result.stderr).to_contain("this is all done: run first")
+    assert shown(e2e, "first") == before
+    other = e2e.run(FIRST.replace("beta", "gamma"), comment="Other input under the same name.")
+    expect(other).to_exit_with(2)
+    expect(other.stderr).to_contain("run first was made for other input")
+
+
+def test_a_dry_run_makes_nothing(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # See what would be done, and do nothing.
+    seq 5 | muster map -a command --dry-run -- echo '{item}'
+    """)
+    result = e2e.run("seq 5 | muster map -a command --dry-run -- echo '{item}'", comment="See what would be done.")
+    expect(result).to_succeed()
+    expect(result.stdout).to_contain("0003-3  echo 3\n")
+    expect(result.stderr).to_contain("5 tasks for command, at most 5 at once")
+    assert json.loads(outside(e2e, "muster", "runs", "--json")) == {"runs": []}
+    slip = e2e.run("seq 5 | muster map -a command --dry-run -- echo '{itm}'", comment="A slot that no item has.")
+    expect(slip).to_exit_with(2)
+    expect(slip.stderr).to_contain("this item has: item")
+
+
+def test_fields_of_json_lines_are_slots(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Items as JSON Lines from a file: the fields of each object are slots too.
+    printf '%s\\n' '{"file": "a.txt", "word": "one"}' '{"file": "b.txt", "word": "two"}' > ../words.jsonl
+    muster map --run words -a command --items ../words.jsonl -- sh -c 'echo {word} > {file}'
+    """)
+    e2e.run("""printf '%s\\n' '{"file": "a.txt", "word": "one"}' '{"file": "b.txt", "word": "two"}' > ../words.jsonl""")
+    result = e2e.run("muster map --run words -a command --items ../words.jsonl -- sh -c 'echo {word} > {file}'")
+    expect(result).to_succeed()
+    expect(e2e.run("git show muster/words-0002-wip:b.txt", comment="Not committed, and kept.").stdout).to_equal("two\n")
+
+
+def test_an_agent_submits_a_result(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # A client gets a prompt, and submits a result. No person is there to ask, so it needs --permissions bypass or policy.
+    ls README | muster map --run talk -a replay -p 'Look at {item}.' -- ../submits.toml
+    """)
+    (e2e.work.parent / "submits.toml").write_text(SUBMITS)
+    result = e2e.run("ls README | muster map --run talk -a replay -p 'Look at {item}.' -- ../submits.toml")
+    expect(result).to_succeed()
+    (task,) = shown(e2e, "talk")["tasks"]
+    assert (task["outcome"], task["summary"]) == ("ok", "It is a file.")
+    folder = e2e.home / ".local" / "state" / "muster" / "runs" / "talk" / "tasks" / task["id"] / "attempt-1"
+    assert (folder / "prompt.txt").read_text() == "Look at README."
+    said = [json.loads(line)["text"] for line in (folder / "transcript.jsonl").read_text().splitlines()]
+    assert "I looked." in said and said[0].startswith("Look at README.") and "submit --outcome" in said[0]
+
+
+def test_one_that_submits_nothing_is_reminded_once(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # A client gets a prompt, and submits a result. No person is there to ask, so it needs --permissions bypass or policy.
+    ls README | muster map --run talk -a replay -p 'Look at {item}.' -- ../submits.toml
+    """)
+    (e2e.work.parent / "submits.toml").write_text('[[step]]\nturn = "I am done."\n' + SUBMITS)
+    result = e2e.run(
+        "ls README | muster map --run talk -a replay -p 'Look at {item}.' -- ../submits.toml",
+        comment="It needs a reminder.",
+    )
+    expect(result).to_succeed()
+    (e2e.work.parent / "silent.toml").write_text('[[step]]\nturn = "I am done."\n[[step]]\nturn = "As I said."\n')
+    silent = e2e.run(
+        "ls README | muster map --retries 0 -a replay -p 'Look at {item}.' -- ../silent.toml",
+        comment="It does not help.",
+    )
+    expect(silent).to_exit_with(1)
+    expect(silent.stderr).to_contain("failed: it ended its turn without a result")
+
+
+def test_all_that_holds_a_run_back(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # The prompt from a file, other agents at other work, and all that may hold a run back.
+    echo 'Look at {item}.' > ../prompt.md
+    seq 2 | muster map --run held -a replay --prompt-file ../prompt.md --max-agents 2 --budget 5 --budget-tokens 100000 --timeout 5m --stall 10m --retries 2 --permissions ask --mode worktree --branch HEAD --clean --label kind=look --keep -- ../submits.toml
+    muster destroy -l kind=look
+    """)
+    (e2e.work.parent / "submits.toml").write_text(SUBMITS)
+    (e2e.work / "README").write_text("not committed\n")
+    e2e.run("echo 'Look at {item}.' > ../prompt.md")
+    expect(e2e.run(HELD, comment="All that may hold a run back.")).to_succeed()
+    kept = agents(e2e)
+    assert {name: agent["state"] for name, agent in kept.items()} == {"held-0001": "stopped", "held-0002": "stopped"}
+    assert kept["held-0001"]["labels"] == {"kind": "look", "run": "held", "task": "0001-1"}
+    expect(e2e.run("muster diff held-0001", comment="--clean: without what is not committed.").stdout).to_be_empty()
+    expect(e2e.run("muster destroy -l kind=look")).to_succeed()
+
+
+def test_a_budget_that_is_spent_ends_the_run(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # The prompt from a file, other agents at other work, and all that may hold a run back.
+    echo 'Look at {item}.' > ../prompt.md
+    seq 2 | muster map --run held -a replay --prompt-file ../prompt.md --max-agents 2 --budget 5 --budget-tokens 100000 --timeout 5m --stall 10m --retries 2 --permissions ask --mode worktree --branch HEAD --clean --label kind=look --keep -- ../submits.toml
+    muster destroy -l kind=look
+    """)
+    dear = '[[step]]\nsay = "Thinking."\ninput_tokens = 2000\ncost_usd = 9.0\n[[step]]\nwait = 600\n'
+    (e2e.work.parent / "submits.toml").write_text(dear)
+    (e2e.work.parent / "prompt.md").write_text("Look at {item}.")
+    result = e2e.run(HELD.replace("--keep ", ""), comment="They spend more than there is.")
+    expect(result).to_exit_with(4)
+    expect(result.stdout).to_equal("2 over-budget\n")
+    tasks = shown(e2e, "held")["tasks"]
+    assert {task["outcome"] for task in tasks} == {"over-budget"} and sum(task["cost_usd"] or 0 for task in tasks) >= 9
+    assert agents(e2e) == {}
+
+
+def test_agents_on_other_machines_bring_their_branches_home(e2e: E2eSession, box: Sshd) -> None:
+    run = """seq 2 | muster map --run far -a command @box -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"'"""
+    e2e.write_tutorial_block("""
+    # On other machines: the agents are spread over them, and their branches come home.
+    seq 2 | muster map --run far -a command @box -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"'
+    git log --oneline -1 muster/far-0002
+    """)
+    expect(e2e.run(run, comment="On other machines.")).to_succeed()
+    expect(e2e.run("git log --oneline -1 muster/far-0002").stdout).to_match(r"^[0-9a-f]+ 2$")
+    assert [task["agent"] for task in shown(e2e, "far")["tasks"]] == ["far-0001@box", "far-0002@box"]
+
+
+def test_events_come_as_json_lines(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Once more from the start, although a run of this input is not finished. Events as JSON Lines, for programs.
+    seq 2 | muster map -a command --new --json --verbose -- true
+    """)
+    result = e2e.run("seq 2 | muster map -a command --new --json --verbose -- true", comment="Events as JSON Lines.")
+    expect(result).to_succeed()
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {event["version"] for event in events} == {1}
+    assert [event["kind"] for event in events].count("outcome") == 2 and events[-1]["kind"] == "finished"
+    assert events[-1]["outcomes"] == {"ok": 2}
+
+
+def test_runs_are_documents_for_programs(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # All runs, or one of them, for programs.
+    muster runs --json --verbose
+    muster runs show first --json --verbose
+    """)
+    first(e2e)
+    (row,) = json.loads(e2e.run("muster runs --json --verbose", comment="All runs.").stdout)["runs"]
+    assert (row["name"], row["state"], row["outcomes"], row["total"]) == ("first", "finished", {"ok": 2}, 2)
+    whole = json.loads(e2e.run("muster runs show first --json --verbose").stdout)
+    assert [task["commits"] for task in whole["tasks"]] == [1, 1]
+
+
+def test_a_run_that_is_under_way_is_asked_to_stop(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Ask something of a run that is under way: launch no more for now, go on, with fewer at once, or stop. Its agents are harvested first.
+    seq 3 | muster map --run long -a command --max-agents 1 -- sh -c 'sleep 600' &
+    until muster runs show long 2>&1 | grep -q running; do sleep 0.2; done
+    muster runs pause long
+    muster runs resume long
+    muster runs set long max_agents=2
+    muster runs stop long
+    wait
+    """)
+    run = e2e.start(
+        "seq 3 | muster map --run long -a command --max-agents 1 -- sh -c 'sleep 600'", comment="A long run."
+    )
+    e2e.run("until muster runs show long 2>&1 | grep -q running; do sleep 0.2; done")
+    eventually(lambda: len(agents(e2e)) == 1)
+    expect(e2e.run("muster runs pause long")).to_succeed()
+    eventually(lambda: shown(e2e, "long")["state"] == "paused")
+    expect(e2e.run("muster runs resume long")).to_succeed()
+    eventually(lambda: shown(e2e, "long")["state"] == "running")
+    expect(e2e.run("muster runs set long max_agents=2")).to_succeed()
+    expect(e2e.run("muster runs stop long")).to_succeed()
+    expect(run.wait()).to_exit_with(1)
+    assert shown(e2e, "long")["outcomes"] == {"cancelled": 3} and agents(e2e) == {}
+
+
+def test_a_run_is_removed_and_its_branches_stay(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Remove the directory of a run. Branches stay.
+    muster runs rm long
+    """)
+    expect(e2e.run(FIRST.replace("--run first", "--run long"))).to_succeed()
+    expect(e2e.run("muster runs rm long", comment="Remove the directory of a run.")).to_succeed()
+    expect(e2e.run("muster runs show long")).to_exit_with(3)
+    expect(e2e.run("git log --oneline -1 muster/long-0001").stdout).to_contain("Add alpha")

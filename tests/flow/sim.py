@@ -1,0 +1,172 @@
+"""A field without machines: hosts, agents, latencies, failures, limits and quota windows, on a clock that jumps to what happens next.
+
+The scheduler, the governor and the run's directory are the real ones; only time and the agents are made up.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from muster import Agent, Status
+from muster.errors import MusterError, Unreachable
+from muster.flow.governor import HostLoad
+from muster.flow.map import Key, Sight
+from muster.flow.run import Attempt
+from muster.flow.task import Task
+
+GB = 1 << 30
+RESULT = json.dumps(
+    {"version": 1, "outcome": "ok", "summary": "done", "reason": "", "escalate": [], "artifacts": [], "t": 1}
+)
+
+
+class Ended(NamedTuple):
+    item: Any
+    value: Any = None
+    error: MusterError | None = None
+
+
+class One:
+    """An agent: how long it works, how it ends, what it costs by then."""
+
+    def __init__(self, begun: float, works: float, end: str, dollars: float) -> None:
+        self.begun, self.works, self.end, self.dollars = begun, works, end, dollars
+        self.limited = 0.0
+        self.told = 0
+
+
+class World(NamedTuple):
+    """What is made up, and how often."""
+
+    hosts: int = 1
+    seed: int = 1
+    works: tuple[float, float] = (60.0, 600.0)
+    dollars: tuple[float, float] = (0.1, 1.0)
+    ends: tuple[tuple[str, float], ...] = (("ok", 1.0),)
+    """`ok`, `failed`, `hang`, `silent` (its turn ends without a result), `launch` (it cannot be launched)."""
+    memory: float = 16 * GB
+    per_agent: float = 0.3 * GB
+    launch: tuple[float, float] = (0.1, 3.0)
+    unreachable: float = 0.0
+    """How many of the looks go unanswered."""
+    quota: tuple[float, float] = (0.0, 0.0)
+    """So many agent-seconds may be worked in a window of so many seconds, over all hosts; else they wait for its end."""
+
+
+class SimField:
+    def __init__(self, world: World) -> None:
+        self.world, self.chance = world, random.Random(world.seed)
+        self.t = 1_000_000.0
+        self.queue: list[tuple[float, int, Ended]] = []
+        self.order = itertools.count()
+        self.agents: dict[str, dict[str, One]] = defaultdict(dict)
+        self.most = 0
+        self.began: list[float] = []
+        self.runs: Counter[str] = Counter()
+        self.limits: list[tuple[float, float]] = []
+        self.steps = 0
+        self.worked: list[tuple[float, float]] = []
+        self.early = 0
+        """Launches while a known reset time was still to come."""
+
+    def now(self) -> float:
+        return self.t
+
+    def asked(self) -> int:
+        return 0
+
+    def begin(self, key: Key, work: Callable[[], object]) -> None:
+        low, high = self.world.launch if key[0] == "launch" else (0.01, 0.5)
+        at = self.t + self.chance.uniform(low, high)
+        try:
+            ended = Ended(key, work())
+        except MusterError as error:
+            ended = Ended(key, None, error)
+        heapq.heappush(self.queue, (at, next(self.order), ended))
+
+    def done(self, timeout: float) -> list[Ended]:
+        self.steps += 1
+        until = self.t + timeout
+        if self.queue and self.queue[0][0] <= until:
+            self.t = max(self.t, self.queue[0][0])
+        else:
+            self.t = until
+        found = []
+        while self.queue and self.queue[0][0] <= self.t:
+            found.append(heapq.heappop(self.queue)[2])
+        return found
+
+    # Agents
+
+    def launch(self, task: Task, attempt: Attempt) -> None:
+        self.began.append(self.t)
+        self.early += any(self.t < until - 1 for seen, until in self.limits if seen < self.t - 5)
+        names, shares = zip(*self.world.ends, strict=True)
+        (end,) = self.chance.choices(names, shares)
+        if end == "launch":
+            raise MusterError("no space left for the agent: /x", "muster gc shows what can be removed")
+        self.runs[task.id] += 1
+        works = self.chance.uniform(*self.world.works)
+        place = str(attempt.agent["place"])
+        self.agents[place][str(attempt.agent["name"])] = One(
+            self.t, works, end, self.chance.uniform(*self.world.dollars)
+        )
+        self.most = max(self.most, sum(map(len, self.agents.values())))
+
+    def look(self, place: str) -> Sight:
+        if self.chance.random() < self.world.unreachable:
+            raise Unreachable(f"host {place} did not answer within 5 s")
+        quota, window = self.world.quota
+        reset = 0.0
+        if quota:
+            start = self.t - self.t % window
+            used = sum(self.t - max(start, one.begun) for ones in self.agents.values() for one in ones.values())
+            used += sum(seconds for ended, seconds in self.worked if ended > start)
+            if used > quota:
+                reset = start + window
+                self.limits.append((self.t, reset))
+        seen, bills = {}, {}
+        for name, one in self.agents[place].items():
+            seen[name] = self._status(name, one, reset)
+            share = min(1.0, (self.t - one.begun) / one.works)
+            bills[name] = (one.dollars * share, int(share * 10_000))
+        free = self.world.memory - len(self.agents[place]) * self.world.per_agent
+        return Sight(seen, bills, HostLoad(place, 8, 0.1 * len(self.agents[place]), free, 100 * GB))
+
+    def _status(self, name: str, one: One, reset: float) -> Status:
+        agent = Agent(name, name, "sim", created=one.begun)
+        spent = self.t - one.begun
+        if reset and spent < one.works:
+            return Status(agent, "", "local", "waiting", "limit", since=self.t, now=self.t, until=reset)
+        if spent < one.works or one.end == "hang":
+            line = "" if one.end == "hang" else str(int(spent / 10))
+            return Status(agent, "", "local", "working", since=one.begun, now=self.t, last_line=line)
+        if one.end == "failed":
+            return Status(
+                agent, "", "local", "failed", "exit 1", since=self.t, now=self.t, last_line="AssertionError: no"
+            )
+        if one.end == "silent":
+            return Status(agent, "", "local", "ready", since=one.begun + one.told, now=self.t)
+        return Status(agent, "", "local", "ready", since=one.begun, now=self.t, result=RESULT)
+
+    def tell(self, attempt: Attempt, text: str, answer: bool) -> None:
+        if one := self.agents[str(attempt.agent["place"])].get(str(attempt.agent["name"])):
+            one.told += 1
+
+    def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
+        one = self.agents[str(attempt.agent["place"])].get(str(attempt.agent["name"]))
+        if one is None:
+            return {"harvest_errors": ["gone"]}
+        share = min(1.0, (self.t - one.begun) / one.works)
+        return {"harvest_errors": [], "cost_usd": one.dollars * share, "tokens": int(share * 10_000)}
+
+    def clear(self, attempt: Attempt) -> None:
+        one = self.agents[str(attempt.agent["place"])].pop(str(attempt.agent["name"]), None)
+        if one:
+            self.worked.append((self.t, min(one.works, self.t - one.begun)))

@@ -1,0 +1,84 @@
+"""The scheduler over made-up machines: every task ends in an outcome, and no limit is overstepped."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.flow import patterns
+from muster.flow import run as runs
+from muster.flow.governor import Governor, Limits
+from muster.flow.map import Plan, Scheduler
+from muster.flow.task import items, tasks
+from muster.flow.watch import Rules
+
+from .sim import SimField, World
+
+
+def simulate(
+    tmp_path: Path, count: int, world: World, *, retries: int = 1, stall: float = 1800.0, **limits: Any
+) -> tuple[dict[str, Any], SimField, Scheduler]:
+    made = tasks(items("".join(f"t{n}\n" for n in range(count))), "Look at {item}", [])
+    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    field = SimField(world)
+    governor = Governor(Limits(**{"max_agents": 50, **limits}), field.now())
+    plan = Plan(tuple(f"h{n}" for n in range(world.hosts)), Rules(True, stall), retries)
+    scheduler = Scheduler(run, plan, governor, patterns.Breaker(), field, lambda event: None, random.Random(2).random)
+    assert scheduler.go()
+    picture = run.picture()
+    assert sum(picture["outcomes"].values()) == count, "every task has an outcome"
+    assert not any(field.agents.values()), "no agent is left"
+    return picture, field, scheduler
+
+
+def test_all_of_them_are_done_once(tmp_path: Path) -> None:
+    picture, field, _ = simulate(tmp_path, 200, World(hosts=3), max_agents=20)
+    assert picture["outcomes"] == {"ok": 200} and set(field.runs.values()) == {1}
+    assert field.most <= 20
+
+
+def test_what_goes_wrong_has_its_outcome(tmp_path: Path) -> None:
+    ends = (("ok", 0.6), ("failed", 0.1), ("hang", 0.1), ("silent", 0.1), ("launch", 0.1))
+    picture, field, _ = simulate(tmp_path, 300, World(hosts=5, ends=ends), retries=2)
+    assert picture["outcomes"].keys() <= {"ok", "failed", "stalled"} and picture["outcomes"]["ok"] > 200
+    assert max(field.runs.values()) <= 3
+
+
+def test_a_budget_is_hard(tmp_path: Path) -> None:
+    """Over it by no more than what the agents in flight spend between two looks and while they are being stopped."""
+    world = World(hosts=4, works=(100.0, 200.0), dollars=(0.5, 1.5))
+    picture, field, _ = simulate(tmp_path, 500, world, dollars=50.0)
+    assert picture["outcomes"]["over-budget"] > 300
+    assert picture["cost_usd"] <= 50.0 + field.most * 1.5 * (5 / 100)
+
+
+def test_a_limit_is_waited_for_and_is_no_failure(tmp_path: Path) -> None:
+    world = World(hosts=2, works=(30.0, 60.0), quota=(1200.0, 3600.0))
+    picture, field, _ = simulate(tmp_path, 100, world, max_agents=20)
+    assert picture["outcomes"] == {"ok": 100} and field.limits and field.early == 0
+
+
+def test_memory_of_each_host_is_respected(tmp_path: Path) -> None:
+    world = World(hosts=2, memory=4 << 30, per_agent=0.5 * (1 << 30))
+    _, field, _ = simulate(tmp_path, 60, world, max_agents=50)
+    assert field.most <= 2 * 8
+
+
+def test_hosts_that_do_not_always_answer_lose_nothing(tmp_path: Path) -> None:
+    picture, field, _ = simulate(tmp_path, 150, World(hosts=5, unreachable=0.3))
+    assert picture["outcomes"] == {"ok": 150} and set(field.runs.values()) == {1}
+
+
+@pytest.mark.slow
+def test_ten_thousand_tasks_on_two_hundred_hosts(tmp_path: Path) -> None:
+    ends = (("ok", 0.9), ("failed", 0.04), ("hang", 0.02), ("silent", 0.02), ("launch", 0.02))
+    world = World(hosts=200, ends=ends, unreachable=0.02, quota=(400_000.0, 18_000.0))
+    began = time.process_time()
+    picture, field, _ = simulate(tmp_path, 10_000, world, max_agents=1000, launch_rate=50.0, burst=50)
+    spent = time.process_time() - began
+    print(f"{spent:.1f} s of CPU, {field.steps} steps, {field.most} at once, {field.t - 1_000_000:.0f} s simulated")
+    assert picture["outcomes"]["ok"] > 9_000 and field.most <= 1000 and field.early == 0

@@ -1,0 +1,101 @@
+"""The table of one agent of a run: what its state asks for, and what is done about it once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from muster import Agent, Status
+from muster.flow.watch import LAST_WORDS, MISSING, Act, Memo, Rules, watch
+
+NOW = 1000.0
+GOOD = '{"version":1,"outcome":"ok","summary":"done","reason":"","escalate":[],"artifacts":[],"t":1}'
+BAD = '{"version":1,"outcome":"splendid","summary":"done"}'
+CLIENT, COMMAND = Rules(True, stall=60.0), Rules(False)
+
+
+def seen(state: str, reason: str = "", **more: Any) -> Status:
+    return Status(Agent("a-1", "a", "x"), "", "local", state, reason, **more)
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "rules", "act", "outcome", "reason"),
+    [
+        ("at work", seen("working"), CLIENT, "wait", "", ""),
+        ("a command that ended well", seen("done"), COMMAND, "end", "ok", ""),
+        ("a client that ended without a word", seen("done"), CLIENT, "end", "failed", "it ended without a result"),
+        ("a command that failed", seen("failed", "exit 3", last_line="no"), COMMAND, "end", "failed", "exit 3: no"),
+        ("its time was up", seen("failed", "timeout"), COMMAND, "end", "timeout", "its time was up"),
+        ("somebody stopped it", seen("stopped"), CLIENT, "end", "cancelled", "somebody stopped it"),
+        ("its session is gone", seen("lost", "its session is gone"), CLIENT, "end", "lost", "its session is gone"),
+        ("it submitted and rests", seen("ready", result=GOOD), CLIENT, "end", "ok", ""),
+        ("it submitted and ended", seen("done", result=GOOD), CLIENT, "end", "ok", ""),
+        ("it submitted and may say more", seen("working", result=GOOD), CLIENT, "wait", "", ""),
+        ("it submitted nonsense and lives", seen("ready", result=BAD), CLIENT, "tell", "", ""),
+        ("it submitted nonsense and is gone", seen("done", result=BAD), CLIENT, "end", "invalid", None),
+        ("its turn is over without a result", seen("ready"), CLIENT, "tell", "", ""),
+        ("a command of its own still runs", seen("ready", "background task"), CLIENT, "wait", "", ""),
+        ("a question", seen("waiting", "question"), CLIENT, "answer", "", ""),
+        ("a permission", seen("waiting", "permission"), CLIENT, "end", "blocked", "it waits for a permission"),
+        ("a dialog", seen("waiting", "dialog"), CLIENT, "end", "blocked", "it waits for a dialog"),
+        ("a limit", seen("waiting", "limit", until=2000.0), CLIENT, "wait", "", ""),
+        ("the limit is over", seen("ready", "limit is over"), CLIENT, "tell", "", ""),
+    ],
+)
+def test_what_is_done(what: str, status: Status, rules: Rules, act: str, outcome: str, reason: str | None) -> None:
+    found, _ = watch(status, Memo(NOW, active=NOW), NOW, rules)
+    assert (found.what, found.outcome) == (act, outcome), what
+    assert reason is None or found.reason == reason
+
+
+def twice(status: Status, rules: Rules, later: float = 5.0) -> tuple[Act, Act]:
+    first, memo = watch(status, Memo(NOW, active=NOW), NOW, rules)
+    return first, watch(status, memo, NOW + later, rules)[0]
+
+
+def test_a_nudge_comes_once_and_then_it_is_harvested() -> None:
+    first, second = twice(seen("ready"), CLIENT)
+    assert first.what == "tell" and second == Act("end", outcome="failed", reason="it ended its turn without a result")
+
+
+def test_a_question_is_answered_once_and_then_it_is_blocked() -> None:
+    first, second = twice(seen("waiting", "question", last_line="Which?"), CLIENT)
+    assert first.what == "answer" and (second.outcome, second.reason) == ("blocked", "it waits for a question: Which?")
+    assert twice(seen("waiting", "question"), CLIENT._replace(questions="stop"))[0].outcome == "blocked"
+
+
+def test_a_flawed_result_goes_back_once_and_a_good_one_counts_then() -> None:
+    status = seen("ready", result=BAD)
+    first, memo = watch(status, Memo(NOW), NOW, CLIENT)
+    assert first.what == "tell" and "splendid" in first.text
+    assert watch(seen("ready", result=GOOD), memo, NOW, CLIENT)[0].outcome == "ok"
+    other = BAD.replace("splendid", "great")
+    assert watch(seen("ready", result=other), memo, NOW, CLIENT)[0].outcome == "invalid"
+
+
+def test_one_that_goes_on_after_its_result_is_harvested_in_the_end() -> None:
+    assert [act.what for act in twice(seen("working", result=GOOD), CLIENT, LAST_WORDS + 1)] == ["wait", "end"]
+
+
+def test_without_a_sign_of_work_it_has_stalled_and_a_limit_is_no_stall() -> None:
+    assert [act.outcome for act in twice(seen("working"), CLIENT, 61)] == ["", "stalled"]
+    assert [act.outcome for act in twice(seen("working"), COMMAND, 10**6)] == ["", ""]
+    limit = seen("waiting", "limit", until=NOW + 10**6)
+    assert [(act.what, act.limited) for act in twice(limit, CLIENT, 10**5)] == [("wait", True)] * 2
+
+
+def test_any_change_is_a_sign_of_work() -> None:
+    _, memo = watch(seen("working", last_line="a"), Memo(NOW), NOW, CLIENT)
+    _act, memo = watch(seen("working", last_line="b"), memo, NOW + 50, CLIENT)
+    assert watch(seen("working", last_line="b"), memo, NOW + 100, CLIENT)[0].what == "wait"
+    assert watch(seen("working", last_line="b"), memo, NOW + 111, CLIENT)[0].outcome == "stalled"
+
+
+def test_one_that_is_not_there_is_waited_for_before_it_is_lost() -> None:
+    act, memo = watch(None, Memo(NOW), NOW, CLIENT)
+    assert act.what == "wait"
+    assert watch(None, memo, NOW + MISSING - 1, CLIENT)[0].what == "wait"
+    back = watch(seen("working"), memo, NOW + MISSING, CLIENT)[1]
+    assert watch(None, back, NOW + MISSING + 1, CLIENT)[0].what == "wait"
+    assert watch(None, memo, NOW + MISSING + 1, CLIENT)[0].outcome == "lost"
