@@ -944,7 +944,8 @@ muster runs show first
 git log --oneline -1 muster/first-0001
 
 # The same command again goes on with a run that is not finished. This one is: it says so, and does nothing twice.
-printf 'alpha\nbeta\n' | muster map --run first -a command -- sh -c 'echo "hello {item}" > {item}.txt; git add .; git commit -q -m "Add {item}"'
+seq 2 | muster map --run twice --agent command --prompt 'Look at {item}.' -- sh -c 'echo "$MUSTER_PROMPT"'
+seq 2 | muster map --run twice --agent command --prompt 'Look at {item}.' -- sh -c 'echo "$MUSTER_PROMPT"'
 
 # See what would be done, and do nothing.
 seq 5 | muster map -a command --dry-run -- echo '{item}'

@@ -85,17 +85,23 @@ def test_what_became_of_each_task_is_shown(e2e: E2eSession) -> None:
 def test_a_finished_run_is_not_done_again(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # The same command again goes on with a run that is not finished. This one is: it says so, and does nothing twice.
-    printf 'alpha\\nbeta\\n' | muster map --run first -a command -- sh -c 'echo "hello {item}" > {item}.txt; git add .; git commit -q -m "Add {item}"'
+    seq 2 | muster map --run twice --agent command --prompt 'Look at {item}.' -- sh -c 'echo "$MUSTER_PROMPT"'
+    seq 2 | muster map --run twice --agent command --prompt 'Look at {item}.' -- sh -c 'echo "$MUSTER_PROMPT"'
     """)
-    first(e2e)
-    before = shown(e2e, "first")
-    result = e2e.run(FIRST, comment="The same command again.")
+    run = (
+        """seq 2 | muster map --run twice --agent command --prompt 'Look at {item}.' -- sh -c 'echo "$MUSTER_PROMPT"'"""
+    )
+    expect(e2e.run(run, comment="A run, to its end.")).to_succeed()
+    before = shown(e2e, "twice")
+    result = e2e.run(run, comment="The same command again.")
     expect(result).to_succeed()
-    expect(result.stderr).to_contain("this is all done: run first")
-    assert shown(e2e, "first") == before
-    other = e2e.run(FIRST.replace("beta", "gamma"), comment="Other input under the same name.")
+    expect(result.stderr).to_contain("this is all done: run twice")
+    assert shown(e2e, "twice") == before
+    folder = e2e.home / ".local" / "state" / "muster" / "runs" / "twice" / "tasks" / "0002-2" / "attempt-1"
+    assert "Look at 2." in (folder / "recording.cast").read_text()
+    other = e2e.run(run.replace("seq 2", "seq 3"), comment="Other input under the same name.")
     expect(other).to_exit_with(2)
-    expect(other.stderr).to_contain("run first was made for other input")
+    expect(other.stderr).to_contain("run twice was made for other input")
 
 
 def test_a_dry_run_makes_nothing(e2e: E2eSession) -> None:

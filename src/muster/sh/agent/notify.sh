@@ -184,7 +184,8 @@ started)
 	mu_now=starting
 	rm -f is.*
 	;;
-ready | turn-end | interrupted) mu_now=ready ;;
+ready | turn-end) mu_now=ready ;;
+interrupted) mu_now=ready mu_reason=interrupted ;;
 error) mu_now=ready mu_reason='failed turn' ;;
 prompt | tool | answered | retry) mu_now=working ;;
 ask) mu_now=waiting mu_reason=question ;;

@@ -96,7 +96,11 @@ else
 	printf 'muster: the work dir is gone: %s\n' "$(cat "$dir/cwd")"
 	code=1
 fi
-[ ! -f "$dir/timed-out" ] || why=timeout
+if [ -f "$dir/timed-out" ]; then
+	why=timeout
+	# It ends all that carries the agent's id, and would end what tells of it too.
+	wait "$watchdog"
+fi
 event exit "\"code\":$code${why:+,\"why\":\"$why\"}"
 [ -z "${watchdog:-}" ] || [ "$why" = timeout ] || kill "$watchdog" 2>/dev/null
 exit "$code"
