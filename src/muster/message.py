@@ -42,7 +42,7 @@ def deliver(host: Host, look: Callable[[], Status], kind: AgentType, text: str) 
     agent_id = status.agent.id
     owner = _lock(host, status)
     try:
-        before = _receipts(host, agent_id)
+        before, queued = _receipts(host, agent_id), _queued(host, status, kind, text)
         if kind.own and status.reason == "question":
             tmux.keys(host, agent_id, *kind.own)
         _open_box(host, status, kind)
@@ -54,7 +54,7 @@ def deliver(host: Host, look: Callable[[], Status], kind: AgentType, text: str) 
         tmux.keys(host, agent_id, "Enter")
         if not kind.receipt:
             return "typed"
-        return _await_receipt(host, status, kind, before, text)
+        return _await_receipt(host, status, kind, before, queued, text)
     finally:
         store.unlock(host, agent_id, "lock", owner)
 
@@ -194,9 +194,8 @@ def _when_open(look: Callable[[], Status], kind: AgentType) -> Status:
         time.sleep(POLL_SECONDS)
 
 
-def _await_receipt(host: Host, status: Status, kind: AgentType, before: dict[str, Any], text: str) -> str:
+def _await_receipt(host: Host, status: Status, kind: AgentType, before: dict[str, Any], queued: int, text: str) -> str:
     name = status.agent.name
-    queued = _queued(host, status, kind, text)
     began = enter = time.monotonic()
     while True:
         now = _receipts(host, status.agent.id)
