@@ -46,16 +46,7 @@ def _any(words: list[str]) -> str:
 def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) -> Found:
     """Claim, seed, record, start, and the first message. `session`: files of a conversation to go on with."""
     host = fleet.host(spec.address)
-    kind = fleet.type(spec.type)
-    if kind.prompt in ("environment", "prepared") and len(message.encoded(spec.message)) > PROMPT_MAX:
-        raise UsageError(f"the message is longer than {PROMPT_MAX} bytes", "put it into a file and name that")
-    if not {"policy": kind.policy, "bypass": kind.bypass}.get(spec.permissions, True):
-        raise UsageError(f"type {kind.name} has no --permissions {spec.permissions}", "leave it out")
-    rules = _rules(fleet, spec)
-    if kind.argv and not host.name and not _installed(kind.argv[0], fleet.env.get("PATH", "")):
-        raise NotFound(f"{kind.argv[0]} is not on your PATH", "install it, or: muster create NAME command -- PROGRAM")
-    # What is wrong with the words is found before anything is made.
-    _command(kind, Agent("", spec.address.name, kind.name), spec, session or {}, rules)
+    kind, rules = check(fleet, spec, session)
     try:
         plan = workdirs.plan(fleet, host, spec)
         agent = _claim(fleet, host, spec, plan)
@@ -84,6 +75,20 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
         _first_message(fleet, one, kind, spec.message)
     fleet.step("create", "message", agent.name)
     return one
+
+
+def check(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) -> tuple[AgentType, dict[str, list[str]]]:
+    """What is wrong with the words, found before anything is made; the type and the rules that they name."""
+    kind = fleet.type(spec.type)
+    if kind.prompt in ("environment", "prepared") and len(message.encoded(spec.message)) > PROMPT_MAX:
+        raise UsageError(f"the message is longer than {PROMPT_MAX} bytes", "put it into a file and name that")
+    if not {"policy": kind.policy, "bypass": kind.bypass}.get(spec.permissions, True):
+        raise UsageError(f"type {kind.name} has no --permissions {spec.permissions}", "leave it out")
+    rules = _rules(fleet, spec)
+    if kind.argv and not spec.address.place and not _installed(kind.argv[0], fleet.env.get("PATH", "")):
+        raise NotFound(f"{kind.argv[0]} is not on your PATH", "install it, or: muster create NAME command -- PROGRAM")
+    _command(kind, Agent("", spec.address.name, kind.name), spec, session or {}, rules)
+    return kind, rules
 
 
 def start(fleet: Fleet, one: Found) -> bool:

@@ -283,6 +283,12 @@ class Fleet:
 
         return births.create(self, spec)
 
+    def check(self, spec: Spec) -> None:
+        """Raises what `create` would find wrong with the words alone; nothing is made."""
+        from . import births
+
+        births.check(self, spec)
+
     def start(self, one: Found) -> bool:
         """Resume an agent that has ended; False when it runs already."""
         from . import births

@@ -48,6 +48,9 @@ class World(NamedTuple):
     seed: int = 1
     works: tuple[float, float] = (60.0, 600.0)
     dollars: tuple[float, float] = (0.1, 1.0)
+    priced: bool = True
+    dead: tuple[tuple[str, float], ...] = ()
+    """Hosts that answer no more after so many seconds."""
     ends: tuple[tuple[str, float], ...] = (("ok", 1.0),)
     """`ok`, `failed`, `hang`, `silent` (its turn ends without a result), `launch` (it cannot be launched)."""
     memory: float = 16 * GB
@@ -72,6 +75,7 @@ class SimField:
         self.limits: list[tuple[float, float]] = []
         self.steps = 0
         self.worked: list[tuple[float, float]] = []
+        self.began_at = self.t
         self.early = 0
         """Launches while a known reset time was still to come."""
 
@@ -104,7 +108,12 @@ class SimField:
 
     # Agents
 
+    def _reach(self, place: str) -> None:
+        if any(place == host and self.t > self.began_at + after for host, after in self.world.dead):
+            raise Unreachable(f"host {place} cannot be reached")
+
     def launch(self, task: Task, attempt: Attempt) -> None:
+        self._reach(str(attempt.agent["place"]))
         self.began.append(self.t)
         self.early += any(self.t < until - 1 for seen, until in self.limits if seen < self.t - 5)
         names, shares = zip(*self.world.ends, strict=True)
@@ -120,6 +129,7 @@ class SimField:
         self.most = max(self.most, sum(map(len, self.agents.values())))
 
     def look(self, place: str) -> Sight:
+        self._reach(place)
         if self.chance.random() < self.world.unreachable:
             raise Unreachable(f"host {place} did not answer within 5 s")
         quota, window = self.world.quota
@@ -135,7 +145,7 @@ class SimField:
         for name, one in self.agents[place].items():
             seen[name] = self._status(name, one, reset)
             share = min(1.0, (self.t - one.begun) / one.works)
-            bills[name] = (one.dollars * share, int(share * 10_000))
+            bills[name] = (one.dollars * share if self.world.priced else None, int(share * 10_000))
         free = self.world.memory - len(self.agents[place]) * self.world.per_agent
         return Sight(seen, bills, HostLoad(place, 8, 0.1 * len(self.agents[place]), free, 100 * GB))
 
@@ -160,13 +170,16 @@ class SimField:
             one.told += 1
 
     def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
+        self._reach(str(attempt.agent["place"]))
         one = self.agents[str(attempt.agent["place"])].get(str(attempt.agent["name"]))
         if one is None:
             return {"harvest_errors": ["gone"]}
         share = min(1.0, (self.t - one.begun) / one.works)
-        return {"harvest_errors": [], "cost_usd": one.dollars * share, "tokens": int(share * 10_000)}
+        cost = one.dollars * share if self.world.priced else None
+        return {"harvest_errors": [], "cost_usd": cost, "tokens": int(share * 10_000)}
 
     def clear(self, attempt: Attempt) -> None:
+        self._reach(str(attempt.agent["place"]))
         one = self.agents[str(attempt.agent["place"])].pop(str(attempt.agent["name"]), None)
         if one:
             self.worked.append((self.t, min(one.works, self.t - one.begun)))

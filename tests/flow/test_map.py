@@ -31,7 +31,8 @@ def simulate(
     assert scheduler.go()
     picture = run.picture()
     assert sum(picture["outcomes"].values()) == count, "every task has an outcome"
-    assert not any(field.agents.values()), "no agent is left"
+    gone = {host for host, _ in world.dead}
+    assert not any(ones for place, ones in field.agents.items() if place not in gone), "no agent is left"
     return picture, field, scheduler
 
 
@@ -71,6 +72,43 @@ def test_memory_of_each_host_is_respected(tmp_path: Path) -> None:
 def test_hosts_that_do_not_always_answer_lose_nothing(tmp_path: Path) -> None:
     picture, field, _ = simulate(tmp_path, 150, World(hosts=5, unreachable=0.3))
     assert picture["outcomes"] == {"ok": 150} and set(field.runs.values()) == {1}
+
+
+def test_a_host_that_dies_costs_its_agents_and_nothing_else(tmp_path: Path) -> None:
+    picture, field, _ = simulate(tmp_path, 100, World(hosts=3, dead=(("h1", 120.0),)), max_agents=30, retries=2)
+    assert picture["outcomes"] == {"ok": 100}
+    assert 2 in field.runs.values(), "what was lost there was done again elsewhere"
+
+
+def test_where_no_host_answers_any_more_the_run_ends(tmp_path: Path) -> None:
+    world = World(hosts=2, dead=(("h0", 60.0), ("h1", 60.0)))
+    picture, _, _ = simulate(tmp_path, 50, world, max_agents=10)
+    assert picture["outcomes"].keys() <= {"ok", "lost", "failed"} and picture["outcomes"]["lost"] > 30
+
+
+def test_what_nobody_can_price_is_not_paid_for_by_a_budget(tmp_path: Path) -> None:
+    picture, field, _ = simulate(tmp_path, 200, World(hosts=2, priced=False), dollars=50.0)
+    assert picture["outcomes"]["over-budget"] > 100 and len(field.began) < 60
+    picture, _, _ = simulate(tmp_path / "free", 50, World(hosts=2, priced=False))
+    assert picture["outcomes"] == {"ok": 50}, "without a budget it does not matter"
+
+
+def test_money_without_progress_ends_the_run(tmp_path: Path) -> None:
+    ends = (("ok", 0.0), ("failed", 1.0))
+    picture, field, _ = simulate(tmp_path, 300, World(hosts=2, ends=ends), retries=0, dollars=10_000.0)
+    assert picture["outcomes"].keys() <= {"failed", "over-budget"} and len(field.began) < 100
+
+
+def test_an_agent_that_a_killed_process_left_is_cleared_away_also_when_all_is_done(tmp_path: Path) -> None:
+    made = tasks(items("one"), "Look at {item}", [])
+    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    attempt = run.begin(made[0].id, 1, {"name": "sim-1-0001", "place": "h0", "address": "x"}, "x")
+    field = SimField(World())
+    field.launch(made[0], attempt)
+    run.end(attempt, {"outcome": "ok", "final": True})
+    governor = Governor(Limits(), field.now())
+    scheduler = Scheduler(run, Plan(("h0",)), governor, patterns.Breaker(), field, lambda event: None, random.random)
+    assert scheduler.go() and not any(field.agents.values())
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def prepare(launch: Launch) -> Prepared:
         **SETTINGS,
         **(RULED if launch.rules else {}),
     }
-    if not launch.agent.origin:  # the user was in the folder that it comes from when he asked for the agent
+    if not launch.agent.origin:  # it comes from a folder of the user's, in which the agent was asked for
         places = (launch.agent.workdir, launch.agent.cwd)
         settings["projects"] = {folder: {"trust_level": "trusted"} for folder in places}
     own = ["--no-daemon"]

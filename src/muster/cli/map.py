@@ -36,7 +36,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("-p", "--prompt", default="", help="the first message; {item} and the fields of the item are filled in")
     add("--prompt-file", metavar="FILE", help="the first message, from a file")
     add("--items", default="-", metavar="FILE", help="the items, one a line (default: stdin)")
-    add("--max-agents", type=common.count, default=20, metavar="N", help="at most so many at once (default: 20)")
+    add("--max-agents", type=_agents, default=20, metavar="N", help="at most so many at once (default: 20)")
     add("--budget", type=_dollars, default=0.0, metavar="DOLLARS", help="stop and harvest when this is spent")
     add("--budget-tokens", type=common.count, default=0, metavar="N", help="the same, in tokens")
     add("--timeout", type=parse_seconds, default=0.0, metavar="TIME", help="of each agent: 90s, 15m, 2h")
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         args.keep,
         args.retries,
         args.stall,
-        Limits(max_agents=max(1, args.max_agents), dollars=args.budget or None, tokens=args.budget_tokens or None),
+        Limits(max_agents=args.max_agents, dollars=args.budget or None, tokens=args.budget_tokens or None),
     )
     conduct.check(fleet, wish)
     if args.dry_run:
@@ -185,6 +185,12 @@ def _place(word: str) -> str:
     if not word.startswith("@") or len(word) < 2:
         raise UsageError(f"{word!r} is not a host", "write @HOST; a prompt is given with -p")
     return Address.parse(word).place
+
+
+def _agents(word: str) -> int:
+    if (number := common.count(word)) < 1:
+        raise UsageError("with no agent at all nothing is done", "--max-agents 1 runs one after the other")
+    return number
 
 
 def _dollars(word: str) -> float:

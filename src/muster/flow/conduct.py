@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from .. import Fleet, Spec
+from .. import Address, Fleet, Spec
 from ..errors import UsageError
 from . import patterns
 from . import run as runs
@@ -47,6 +47,10 @@ def check(fleet: Fleet, wish: Wish) -> None:
         raise UsageError("there are no items", "one a line on stdin: ls | muster map …, or --items FILE")
     if kind.speaks and kind.prompt != "environment" and not wish.prompt:
         raise UsageError(f"{kind.name} needs a prompt", "-p 'Look at {item}'")
+    for place in wish.places:
+        for task in tasks.tasks(wish.items[:1], wish.prompt, wish.args):
+            address = Address.parse(f"x@{place}" if place else "x")
+            fleet.check(wish.spec._replace(address=address, message=task.prompt, args=task.args))
 
 
 def directory(fleet: Fleet, wish: Wish) -> tuple[runs.Run, bool]:
@@ -81,6 +85,8 @@ def go(
     fleet: Fleet, wish: Wish, run: runs.Run, say: Callable[[dict[str, Any]], None], shown: Callable[[Scheduler], None]
 ) -> bool:
     """Run it to its end (True), or to where somebody asked for one. `Refused` when another process runs it."""
+    if run.finished():
+        return True
     kind = fleet.type(wish.spec.type)
     with run.holding():
         field = FleetField(fleet, run, wish.spec, speaks=kind.speaks, keep=wish.keep)
@@ -91,8 +97,8 @@ def go(
         if run.control():
             run.ask(state="")  # what was asked of the process before
         plan = Plan(wish.places, Rules(kind.speaks, wish.stall), wish.retries)
-        scheduler = Scheduler(run, plan, governor, breaker, Shown(field, shown), say, random.random)
-        field_of(scheduler).scheduler = scheduler
+        scheduler = Scheduler(run, plan, governor, breaker, field, say, random.random)
+        field.waits = lambda: shown(scheduler)
         undo = field.heed_interrupts()
         try:
             done = scheduler.go()
@@ -103,28 +109,6 @@ def go(
             runs.write(run.path("finished.json"), {"t": field.now(), "outcomes": picture["outcomes"]})
             say(run.event("finished", field.now(), outcomes=picture["outcomes"]))
         return done
-
-
-class Shown:
-    """A field that lets the display have a look each time it waits."""
-
-    def __init__(self, field: FleetField, shown: Callable[[Scheduler], None]) -> None:
-        self.field, self.shown = field, shown
-        self.scheduler: Scheduler | None = None
-
-    def done(self, timeout: float) -> list[Any]:
-        if self.scheduler:
-            self.shown(self.scheduler)
-        return self.field.done(timeout)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.field, name)
-
-
-def field_of(scheduler: Scheduler) -> Shown:
-    found = scheduler.field
-    assert isinstance(found, Shown)
-    return found
 
 
 def code(outcomes: dict[str, int]) -> int:

@@ -29,6 +29,8 @@ class FleetField:
         self.fleet, self.run, self.wish, self.speaks, self.keep = fleet, run, wish, speaks, keep
         self.crew = fleet.crew(threads)
         self.interrupts = 0
+        self.waits: Callable[[], None] = lambda: None
+        """Called each time nothing is left to do but wait, for a display."""
 
     # Time and work
 
@@ -39,6 +41,7 @@ class FleetField:
         self.crew.start(key, work)
 
     def done(self, timeout: float) -> list[Any]:
+        self.waits()
         return list(self.crew.done(timeout))
 
     def asked(self) -> int:

@@ -11,13 +11,14 @@ import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
+from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
 from .. import Status
 from ..errors import MusterError, Refused
 from . import patterns
 from .governor import Governor, HostLoad, Spend
-from .run import GOOD, Attempt, Run
+from .run import GOOD, Attempt, Run, write
 from .task import Task
 from .watch import Act, Memo, Rules, watch
 
@@ -140,9 +141,8 @@ class Scheduler:
         self.looked: dict[str, float] = {}
         self.silent: dict[str, float] = {}
         self.loads: dict[str, HostLoad] = {}
-        self.failures: list[patterns.Failure] = []
-        self.used = [0.0, 0.0]
-        """Dollars and tokens of the attempts that are over."""
+        self.used = Spend()
+        """Of the attempts that are over."""
         self.paused = self.interrupted = False
         self.stopping = ""
         """Empty, `drain`, or the outcome with which everything is ended."""
@@ -187,8 +187,8 @@ class Scheduler:
                 self._took(ended)
             self._heed()
             now = self.field.now()
-            for place, jobs in list(self.watched.items()):
-                if jobs and now - self.looked.get(place, 0.0) >= LOOK_SECONDS:
+            for place in {place for place, jobs in self.watched.items() if jobs} | self.silent.keys():
+                if now - self.looked.get(place, 0.0) >= LOOK_SECONDS:
                     self._look(place)
             self._again(now)
             self._launch(now)
@@ -199,7 +199,7 @@ class Scheduler:
 
     def _over(self) -> bool:
         if len(self.stages["over"]) == len(self.jobs):
-            return not any(kind == "clear" for kind, _ in self._busy)
+            return not any(kind in ("look", "clear") for kind, _ in self._busy)  # what is left is cleared away first
         return bool(self.stopping) and not any(self.stages[stage] for stage in ALIVE)
 
     def _pause(self) -> float:
@@ -291,17 +291,13 @@ class Scheduler:
     # Money
 
     def _count(self, outcome: dict[str, Any]) -> None:
-        # What is not known counts as nothing: agents that cost nothing tell nothing.
-        self.used[0] += _number(outcome.get("cost_usd"))
-        self.used[1] += _number(outcome.get("tokens"))
+        self.used = _sum(self.used, _spend(outcome.get("cost_usd"), outcome.get("tokens")))
 
     def _spend(self, now: float) -> None:
         """Fresh totals, and what follows from them: over budget means stop and harvest."""
         live = {**self.stages["running"], **self.stages["ending"], **self.stages["harvesting"]}
-        dollars = self.used[0] + sum(job.dollars or 0.0 for job in live.values())
-        tokens = self.used[1] + sum(job.tokens or 0 for job in live.values())
-        tasks = {name: Spend(job.dollars or 0.0, job.tokens or 0, now - job.since) for name, job in live.items()}
-        self.governor.spent(now, Spend(dollars, tokens), tasks=tasks)
+        tasks = {name: _spend(job.dollars, job.tokens, now - job.since) for name, job in live.items()}
+        self.governor.spent(now, reduce(_sum, tasks.values(), self.used), tasks=tasks)
         for breach in self.governor.over(now):
             if breach.scope == "task":
                 if (job := live.get(breach.task)) and job.stage == "running":
@@ -336,6 +332,9 @@ class Scheduler:
             return
         running = sum(self.alive.values())
         there = [place for place in self.plan.places if place not in self.silent]
+        if not running and all(now - self.silent.get(place, now) > PATIENCE for place in self.plan.places):
+            self._stop_all("lost", f"no host answers: {', '.join(self.plan.places)}")
+            return
         good = [place for place in there if self.breaker.allows(place)]
         if not good and self.breaker.state == "stopped":
             self._stop_all("failed", self.breaker.diagnosis)
@@ -344,8 +343,11 @@ class Scheduler:
         if not good:
             return
         rooms = self.governor.room(now, len(self.stages["todo"]), running, [self._load(place) for place in good])
-        if not rooms and not running and (closed := self.governor.closed(now)):
-            self._stop_all("over-budget", closed[0].words)
+        if not rooms and not running:
+            # Nobody is left who could make a difference: what holds the next one back holds it for ever.
+            stuck = self.governor.closed(now) + [one for one in self.governor.over(now) if one.scope == "progress"]
+            if stuck:
+                self._stop_all("over-budget", stuck[0].words)
         todo = list(itertools.islice(self.stages["todo"].values(), len(rooms)))
         for place, job in zip(rooms, todo, strict=False):
             self._begin_attempt(job, place, now)
@@ -427,7 +429,6 @@ class Scheduler:
         now = self.field.now()
         wait = None
         if failure is not None:
-            self.failures.append(failure)
             outcome |= {"failure": failure.to_json(), "counts": failure.counts}
             counted = sum(bool((one.outcome or {}).get("counts", True)) for one in job.tries)
             if counted <= self.plan.retries and not self.stopping and outcome["outcome"] in AGAIN:
@@ -534,8 +535,6 @@ class Scheduler:
 
     def _save(self, now: float) -> None:
         self.saved = now
-        from .run import write
-
         state = {"governor": self.governor.to_json(now), "breaker": self.breaker.to_json()}
         write(self.run.path("state.json"), json.dumps(state).encode())
 
@@ -548,3 +547,16 @@ class Scheduler:
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _spend(dollars: object, tokens: object, seconds: float = 0.0) -> Spend:
+    """What an agent used. One that tells of no tokens uses none; of tokens without a price the cost is not known."""
+    used = int(_number(tokens))
+    known = dollars is not None or not used
+    return Spend(_number(dollars) if known else None, used, seconds)
+
+
+def _sum(one: Spend, other: Spend) -> Spend:
+    """Together; what is not known of one is not known of both."""
+    dollars = None if one.dollars is None or other.dollars is None else one.dollars + other.dollars
+    return Spend(dollars, (one.tokens or 0) + (other.tokens or 0))

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import MusterError, NotFound, Refused, UsageError
+from ..errors import NotFound, Refused, UsageError
 from .task import Task
 
 VERSION = 1
@@ -289,7 +289,3 @@ def _sum(tries: Sequence[Attempt], key: str) -> float | None:
 def _total(rows: Sequence[dict[str, Any]], key: str) -> float | None:
     known = [row[key] for row in rows if row[key] is not None]
     return sum(known) if known else None
-
-
-def gone(error: MusterError) -> bool:
-    return isinstance(error, NotFound)

@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2154  # $dir is the wrapper's
 # layer: Claude Code's configuration folder for this agent alone, read by the wrapper before each launch. All that the user has in
-# his own is linked, so it is in effect; what the client keeps for itself stays here. The user's login is used in place, with the
+# their own is linked, so it is in effect; what the client keeps for itself stays here. The user's login is used in place, with the
 # client's own lock on it, so that any number of agents refresh it in turn.
 mine=$dir/client/home
 # Begun inside another agent: its layer is not the user's folder.
@@ -42,7 +42,7 @@ END {
 
 export CLAUDE_SECURESTORAGE_CONFIG_DIR="${CLAUDE_SECURESTORAGE_CONFIG_DIR-${CLAUDE_CONFIG_DIR:-}}"
 export CLAUDE_CONFIG_DIR="$mine"
-# The work dir comes from a folder of the user's: he was in it when he asked for the agent.
+# The work dir comes from a folder of the user's, in which the agent was asked for.
 [ ! -f "$dir/client/trusted" ] || export CLAUDE_CODE_SANDBOXED=1
 
 # A conversation to go on with, put where the client looks for it: in a folder that is called by the work dir.
