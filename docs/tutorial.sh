@@ -962,6 +962,18 @@ echo 'Look at {item}.' > ../prompt.md
 seq 2 | muster map --run held -a replay --prompt-file ../prompt.md --max-agents 2 --budget 5 --budget-tokens 100000 --timeout 5m --stall 10m --retries 2 --permissions ask --mode worktree --branch HEAD --clean --label kind=look --keep -- ../submits.toml
 muster destroy -l kind=look
 
+# Budgets for every run are configured, for one run, one agent or all runs of a day. Over one of them means stopped and harvested.
+muster config set budget.day_dollars 20
+muster config set budget.agent_dollars 2
+muster config set budget.time 2h
+ls README | muster map --run frugal -a replay -p 'Look at {item}.' -- ../submits.toml
+
+# What an agent that asks is told, when nobody is there: answer tells it so, once; escalate tells you, and it waits; stop ends it.
+ls README | muster map --run asking -a replay --questions escalate -p 'Look at {item}.' -- ../asks.toml &
+until muster list 2>&1 | grep -q waiting; do sleep 0.2; done
+muster answer asking-0001 'The first one.'
+wait
+
 # On other machines: the agents are spread over them, and their branches come home.
 seq 2 | muster map --run far -a command @box -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"'
 git log --oneline -1 muster/far-0002

@@ -88,6 +88,7 @@ CASES = [
     ("a stop of an earlier launch does not count", False, events(stopped=1, started=2), ALIVE, {}, "working", ""),
     ("an end and no session is the end", False, events(started=1, exit_=(2, {"code": 0})), None, {}, "done", ""),
     ("no end and no session is lost", False, events(started=1), None, {}, "lost", "its session is gone"),
+    ("started after tmux was asked is not lost", False, events(started=10_000), None, {}, "starting", ""),
     ("recorded and never started is lost", False, {}, None, {}, "lost", "never started"),
     ("being created is starting", True, {}, None, {"phase": "creating"}, "starting", ""),
     (

@@ -6,6 +6,7 @@ A project's file comes with somebody's repository: what in it could run a comman
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -22,16 +23,18 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
     "notify": ("command", "on"),
     "permissions": ("allow", "deny"),
     "budget": ("dollars", "tokens", "agents", "time", "day_dollars", "day_tokens", "agent_dollars", "agent_tokens"),
+    "limits": ("start", "launch_rate", "memory", "disk", "load"),
     "trash": ("days",),
     "prices": None,
 }
 #: Dollars for a million tokens.
 PRICE_KEYS = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 PRICE_MAX = 1e6
+AMOUNT_MAX = 1e15
 HOST_KEYS = ("destination", "home", "provider")
-#: States that `[notify] on` can name; the first three are told of when it names none.
-NOTIFY_STATES = ("waiting", "ready", "failed", "done", "lost")
-NOTIFY_ON = NOTIFY_STATES[:3]
+#: States that `[notify] on` can name (`alert` is one of a run); the first four are told of when it names none.
+NOTIFY_STATES = ("waiting", "ready", "failed", "alert", "done", "lost")
+NOTIFY_ON = NOTIFY_STATES[:4]
 #: Flags a project may set without being trusted: none of them can run a command.
 HARMLESS = frozenset(
     (
@@ -51,6 +54,10 @@ class Config(NamedTuple):
     def section(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self.values.get(name, {})
         return found
+
+    def amounts(self, section: str) -> dict[str, float]:
+        """`[budget]` or `[limits]`, in dollars, tokens, seconds and bytes."""
+        return {key: _amount(section, key, value, "") for key, value in self.section(section).items()}
 
     def command(self, verb: str) -> dict[str, Any]:
         found: dict[str, Any] = self.section("commands").get(verb, {})
@@ -86,7 +93,7 @@ def load(env: Mapping[str, str], cwd: str, home: str) -> Config:
         found = _read(project)
         files.append(project)
         if not trusted(project, home):
-            untrusted = _drop_unsafe(found)
+            untrusted = _drop_unsafe(found, values.get("budget", {}))
         _merge(values, found)
     return Config(values, tuple(files), tuple(untrusted), project)
 
@@ -253,6 +260,8 @@ def _check(data: dict[str, Any], path: str) -> None:
                 raise UsageError(f"{path}: [{section}] {key} must be a section, [{section}.{key}]")
             if section == "notify":
                 _check_notify(key, value, path)
+            if section in ("budget", "limits"):
+                _amount(section, key, value, path)
             if section == "hosts":
                 for name in value:
                     if name not in HOST_KEYS:
@@ -274,6 +283,20 @@ def _check_prices(model: str, prices: dict[str, Any], path: str) -> None:
             raise UsageError(f"{path}: {where} {key} must be dollars for a million tokens", f"{key} = 3.0")
 
 
+def _amount(section: str, key: str, value: Any, path: str) -> float:
+    """A number of `[budget]` or `[limits]`; a time and a size may have a unit."""
+    from .model import parse_bytes, parse_seconds
+
+    number: Any = value
+    with contextlib.suppress(UsageError):
+        if isinstance(value, str) and key in ("time", "memory", "disk"):
+            number = parse_seconds(value) if key == "time" else parse_bytes(value)
+    if type(number) not in (int, float) or not 0 < number < AMOUNT_MAX:
+        example = {"time": '"2h"', "memory": '"400m"', "disk": '"2g"'}.get(key, "20")
+        raise UsageError(f"{path}: [{section}] {key} must be more than 0", f"{key} = {example}")
+    return float(number)
+
+
 def _check_notify(key: str, value: Any, path: str) -> None:
     if key == "command" and (not isinstance(value, str) or "\0" in value):
         raise UsageError(f"{path}: [notify] command must be text, a command line for sh", 'command = "…"')
@@ -285,8 +308,8 @@ def _check_notify(key: str, value: Any, path: str) -> None:
                 raise UsageError(f"{path}: [notify] on has no state {state!r}", f"known: {', '.join(NOTIFY_STATES)}")
 
 
-def _drop_unsafe(data: dict[str, Any]) -> list[str]:
-    """Take out everything that could run a command; returns the names of what was taken."""
+def _drop_unsafe(data: dict[str, Any], budget: dict[str, Any]) -> list[str]:
+    """Take out everything that could run a command or spend more than the user's own `budget`; returns the names of what was taken."""
     dropped = []
     for section in list(data):
         if section in ("commands", "templates"):
@@ -298,7 +321,12 @@ def _drop_unsafe(data: dict[str, Any]) -> list[str]:
             for key in [key for key in data[section] if key != "link"]:
                 del data[section][key]
                 dropped.append(f"{section}.{key}")
-        elif section not in ("budget",):
+        elif section == "budget":
+            for key in [key for key in data[section] if key in budget]:
+                if _amount(section, key, data[section][key], "") > _amount(section, key, budget[key], ""):
+                    del data[section][key]
+                    dropped.append(f"{section}.{key}")
+        else:
             dropped.append(section)
             del data[section]
     return dropped

@@ -96,6 +96,8 @@ def judge(
 
     stopped, ended = events.get("stopped"), events.get("exit")
     if not alive:
+        if started > now:
+            return status("starting", "", started, "it was started after tmux was asked")
         if stopped and _time(stopped) >= started:
             return status("stopped", "", _time(stopped), "stop ended it")
         if ended and _time(ended) >= started and (pane is not None or ended.get("why") != "hangup"):

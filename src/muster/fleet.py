@@ -269,11 +269,17 @@ class Fleet:
                             raise NotFound(f"{latest[key].address} was destroyed while waiting")
                         latest[key] = now[key[1]]
 
-    def watch(self) -> notify.Watch:
-        """Tells the user's `[notify]` command of agents on other hosts, as they are seen."""
+    def watch(self, beside: bool = False) -> notify.Watch:
+        """Tells the user's `[notify]` command of agents on other hosts, as they are seen; `beside`: does not wait for it."""
         from . import notify
 
-        return notify.Watch(self)
+        return notify.Watch(self, beside)
+
+    def alert(self, run: str, cause: str, text: str) -> None:
+        """Tells the user's `[notify]` command of something about a whole run."""
+        from . import notify
+
+        notify.alert(self, run, cause, text)
 
     # Living
 

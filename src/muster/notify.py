@@ -33,13 +33,13 @@ def files(fleet: Fleet, host: Host) -> dict[str, bytes]:
 class Watch:
     """Tells of agents on other hosts, from the statuses that somebody who watches them sees one after the other."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
+    def __init__(self, fleet: Fleet, beside: bool = False) -> None:
+        self.fleet, self.beside = fleet, beside
         self.command, self.states = _wanted(fleet)
         self.last: dict[tuple[str, str], str] = {}
 
     def see(self, statuses: Iterable[Status]) -> None:
-        known = {host for host, _ in self.last}
+        known = {host for host, _ in list(self.last)}
         for status in statuses:
             if not self.command or not status.host or status.state == "unreachable":
                 continue
@@ -74,8 +74,7 @@ class Watch:
         return True
 
     def _tell(self, status: Status) -> None:
-        env = {
-            **self.fleet.env,
+        told = {
             "MUSTER_AGENT": status.agent.name,
             "MUSTER_NOTIFY_ADDRESS": str(status.address),
             "MUSTER_NOTIFY_STATE": status.state,
@@ -83,9 +82,29 @@ class Watch:
             "MUSTER_NOTIFY_TEXT": _plain(status.last_line)[:200],
             "MUSTER_NOTIFY_WORKDIR": _plain(status.agent.cwd)[:4096],
         }
-        log = os.path.join(self.fleet.home, "notify.log")
-        argv = ["sh", f"{SH}/agent/notify.sh", "-run", log, str(SECONDS), self.command]
-        subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, start_new_session=True, check=False)
+        _run(self.fleet, self.command, told, self.beside)
+
+
+def alert(fleet: Fleet, run: str, cause: str, text: str) -> None:
+    """Tell of a whole run: what goes wrong in it, or that it was ended."""
+    command, states = _wanted(fleet)
+    if command and "alert" in states:
+        told = {"STATE": "alert", "REASON": cause, "TEXT": _plain(text)[:200], "ADDRESS": "", "WORKDIR": ""}
+        _run(
+            fleet,
+            command,
+            {"MUSTER_AGENT": run, **{f"MUSTER_NOTIFY_{key}": value for key, value in told.items()}},
+            True,
+        )
+
+
+def _run(fleet: Fleet, command: str, told: dict[str, str], beside: bool) -> None:
+    """Until it has ended, or `beside` all that goes on here."""
+    log = os.path.join(fleet.home, "notify.log")
+    argv = ["sh", f"{SH}/agent/notify.sh", "-run", log, str(SECONDS), command]
+    child = subprocess.Popen(argv, env={**fleet.env, **told}, stdin=subprocess.DEVNULL, start_new_session=True)
+    if not beside:
+        child.wait()
 
 
 def _wanted(fleet: Fleet) -> tuple[str, list[str]]:

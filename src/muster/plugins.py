@@ -95,6 +95,8 @@ class AgentType(NamedTuple):
     no: tuple[str, ...] = ("Escape",)
     own: tuple[str, ...] = ()
     """Keys that open the field for an answer of one's own, in a question's list of answers."""
+    memory: int = 400
+    """What one of them takes, in MB: a run launches no more than the host has room for."""
     prepare: Callable[[Launch], Prepared] | None = None
 
 

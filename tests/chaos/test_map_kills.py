@@ -18,10 +18,12 @@ from ..conftest import World
 TASKS = 40
 
 
-def begin(world: World, items: str, name: str, marks: Path) -> subprocess.Popen[bytes]:
+def begin(
+    world: World, items: str, name: str, marks: Path, at_once: int = 8, seconds: float = 0.2
+) -> subprocess.Popen[bytes]:
     """Each task writes down that it was begun, commits something, and leaves something uncommitted."""
-    work = f"echo {{item}} >>{marks}; echo {{item}} > f; git add f; git commit -qm '{{item}} is done'; echo > left; sleep 0.2"
-    words = ["map", "-a", "command", "--run", name, "--max-agents", "8", "--", "sh", "-c", work]
+    work = f"echo {{item}} >>{marks}; echo {{item}} > f; git add f; git commit -qm '{{item}} is done'; echo > left; sleep {seconds}"
+    words = ["map", "-a", "command", "--run", name, "--max-agents", str(at_once), "--", "sh", "-c", work]
     process = subprocess.Popen(
         [world.bin / "muster", *words],
         cwd=world.repo,

@@ -112,7 +112,7 @@ def test_a_dry_run_makes_nothing(e2e: E2eSession) -> None:
     result = e2e.run("seq 5 | muster map -a command --dry-run -- echo '{item}'", comment="See what would be done.")
     expect(result).to_succeed()
     expect(result.stdout).to_contain("0003-3  echo 3\n")
-    expect(result.stderr).to_contain("5 tasks for command, at most 5 at once")
+    expect(result.stderr).to_contain("5 tasks, up to 5 at once: cost unknown")
     assert json.loads(outside(e2e, "muster", "runs", "--json")) == {"runs": []}
     slip = e2e.run("seq 5 | muster map -a command --dry-run -- echo '{itm}'", comment="A slot that no item has.")
     expect(slip).to_exit_with(2)
@@ -201,6 +201,57 @@ def test_a_budget_that_is_spent_ends_the_run(e2e: E2eSession) -> None:
     tasks = shown(e2e, "held")["tasks"]
     assert {task["outcome"] for task in tasks} == {"over-budget"} and sum(task["cost_usd"] or 0 for task in tasks) >= 9
     assert agents(e2e) == {}
+
+
+def test_a_budget_of_the_configuration_holds_for_every_run(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Budgets for every run are configured, for one run, one agent or all runs of a day. Over one of them means stopped and harvested.
+    muster config set budget.day_dollars 20
+    muster config set budget.agent_dollars 2
+    muster config set budget.time 2h
+    ls README | muster map --run frugal -a replay -p 'Look at {item}.' -- ../submits.toml
+    """)
+    dear = '[[step]]\nsay = "Thinking."\ninput_tokens = 2000\ncost_usd = 9.0\n[[step]]\nwait = 600\n'
+    (e2e.work.parent / "submits.toml").write_text(dear)
+    for words in ("day_dollars 20", "agent_dollars 2", "time 2h"):
+        expect(e2e.run(f"muster config set budget.{words}")).to_succeed()
+    run = "ls README | muster map --run frugal -a replay -p 'Look at {item}.' -- ../submits.toml"
+    result = e2e.run(run, comment="An agent may spend two dollars, and this one spends nine.")
+    expect(result).to_exit_with(4)
+    expect(result.stderr).to_contain("budget of task 0001-readme $2.00: $9.00 used")
+    second = e2e.run(run.replace("frugal", "second"), comment="Nine of the day's twenty are gone.")
+    expect(second).to_exit_with(4)
+    expect(second.stderr).to_contain("1 task, up to 1 at once: about $9.00")
+    third = e2e.run(run.replace("frugal", "third"), comment="Eighteen are: what is left does not pay for one more.")
+    expect(third).to_exit_with(4)
+    expect(third.stderr).to_contain("budget of the day $20.00: $2.00 left, and an agent takes about $9.00")
+    assert [task["attempts"] for task in shown(e2e, "third")["tasks"]] == [1] and agents(e2e) == {}
+
+
+def test_an_agent_that_asks_waits_for_a_person(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # What an agent that asks is told, when nobody is there: answer tells it so, once; escalate tells you, and it waits; stop ends it.
+    ls README | muster map --run asking -a replay --questions escalate -p 'Look at {item}.' -- ../asks.toml &
+    until muster list 2>&1 | grep -q waiting; do sleep 0.2; done
+    muster answer asking-0001 'The first one.'
+    wait
+    """)
+    asks = '[[step]]\nask = "Which one?"\n[[step]]\nexpect = "The first one."\n[[step]]\nsubmit = "ok"\nsummary = "Done."\n'
+    (e2e.work.parent / "asks.toml").write_text(asks)
+    told = e2e.home / "told"
+    outside(
+        e2e, "muster", "config", "set", "notify.command", f'echo "$MUSTER_NOTIFY_STATE $MUSTER_NOTIFY_TEXT" >> {told}'
+    )
+    outside(e2e, "muster", "config", "set", "notify.on", '["alert"]')
+    run = e2e.start(
+        "ls README | muster map --run asking -a replay --questions escalate -p 'Look at {item}.' -- ../asks.toml",
+        comment="It asks, and waits.",
+    )
+    e2e.run("until muster list 2>&1 | grep -q waiting; do sleep 0.2; done")
+    eventually(lambda: told.exists() and told.read_text() == "alert asking-0001 asks: Which one?\n")
+    expect(e2e.run("muster answer asking-0001 'The first one.'")).to_succeed()
+    expect(run.wait()).to_succeed()
+    assert shown(e2e, "asking")["outcomes"] == {"ok": 1}
 
 
 def test_agents_on_other_machines_bring_their_branches_home(e2e: E2eSession, box: Sshd) -> None:

@@ -157,6 +157,10 @@ UNHAPPY: dict[str, list[Row]] = {
     "map": [
         Row(2, "map -a command -- true", "there are no items", "one a line on stdin"),
         Row(2, "map -a command --items /dev/null --budget much -- true", "'much' is not an amount", "such as 2.50"),
+        Row(2, "map -a command --items {folder}/items", "type command needs a command", "create NAME command"),
+        Row(
+            2, "map -a command --items {folder}/items --max-agents 0 -- true", "with no agent at all", "--max-agents 1"
+        ),
         Row(2, "map -a command box --items /dev/null -- true", "'box' is not a host", "write @HOST"),
         Row(2, "map -a command --items no-such-file -- true", "cannot read no-such-file", "muster map --help"),
     ],
@@ -230,6 +234,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     (world.bin / "ssh").chmod(0o755)
     (world.folder / "there.toml").touch()
     (world.folder / "small.sh").write_text("# Say a.\necho a\n")
+    (world.folder / "items").write_text("one\n")
     (world.folder / "latin1.sh").write_bytes(b"# Say it.\necho gr\xfc\xdfe\n")
     world.ok("create", "busy", "command", "--no-connect", "--", "sleep", "1000")
     for name in ("ended", "gone"):

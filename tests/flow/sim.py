@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from muster import Agent, Status
 from muster.errors import MusterError, Unreachable
-from muster.flow.governor import HostLoad
+from muster.flow.budget import Today
+from muster.flow.governor import HostLoad, Spend
 from muster.flow.map import Key, Sight
 from muster.flow.run import Attempt
 from muster.flow.task import Task
@@ -49,6 +50,8 @@ class World(NamedTuple):
     works: tuple[float, float] = (60.0, 600.0)
     dollars: tuple[float, float] = (0.1, 1.0)
     priced: bool = True
+    spent_today: float = 0.0
+    """By other runs."""
     dead: tuple[tuple[str, float], ...] = ()
     """Hosts that answer no more after so many seconds."""
     ends: tuple[tuple[str, float], ...] = (("ok", 1.0),)
@@ -76,6 +79,7 @@ class SimField:
         self.steps = 0
         self.worked: list[tuple[float, float]] = []
         self.began_at = self.t
+        self.alerts: list[tuple[str, str]] = []
         self.early = 0
         """Launches while a known reset time was still to come."""
 
@@ -84,6 +88,12 @@ class SimField:
 
     def asked(self) -> int:
         return 0
+
+    def today(self, total: Spend) -> Today:
+        return Today("day", total._replace(dollars=(total.dollars or 0.0) + self.world.spent_today))
+
+    def alert(self, cause: str, text: str) -> None:
+        self.alerts.append((cause, text))
 
     def begin(self, key: Key, work: Callable[[], object]) -> None:
         low, high = self.world.launch if key[0] == "launch" else (0.01, 0.5)

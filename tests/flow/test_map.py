@@ -57,6 +57,41 @@ def test_a_budget_is_hard(tmp_path: Path) -> None:
     assert picture["cost_usd"] <= 50.0 + field.most * 1.5 * (5 / 100)
 
 
+def test_the_budget_of_a_day_is_hard_too(tmp_path: Path) -> None:
+    world = World(hosts=4, works=(100.0, 200.0), dollars=(0.5, 1.5), spent_today=30.0)
+    picture, field, _ = simulate(tmp_path, 500, world, day_dollars=50.0)
+    assert picture["outcomes"]["over-budget"] > 300
+    assert picture["cost_usd"] <= 20.0 + field.most * 1.5 * (5 / 100)
+    assert [cause for cause, _ in field.alerts] == ["over-budget"], "somebody is told"
+
+
+def test_a_run_that_holds_itself_back_is_lifted_by_a_person(tmp_path: Path) -> None:
+    """All fail until somebody has mended it and says so: the pause before the canary is not waited for."""
+    ends = (("ok", 0.0), ("launch", 1.0))
+    field = SimField(World(ends=ends))
+    made = tasks(items("".join(f"t{n}\n" for n in range(40))), "Look at {item}", [])
+    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    asked: list[float] = []
+
+    def say(event: dict[str, Any]) -> None:
+        if event["kind"] == "alert" and not asked:
+            asked.append(event["t"])
+            field.world = field.world._replace(ends=(("ok", 1.0),))
+            run.ask(resumed=1.0)
+
+    scheduler = Scheduler(
+        run,
+        Plan(("h0",), Rules(True, 0), 5),
+        Governor(Limits(), field.now()),
+        patterns.Breaker(),
+        field,
+        say,
+        lambda: 0.0,
+    )
+    assert scheduler.go() and run.picture()["outcomes"] == {"ok": 40}
+    assert asked and min(at for at in field.began if at > asked[0]) < asked[0] + 30
+
+
 def test_a_limit_is_waited_for_and_is_no_failure(tmp_path: Path) -> None:
     world = World(hosts=2, works=(30.0, 60.0), quota=(1200.0, 3600.0))
     picture, field, _ = simulate(tmp_path, 100, world, max_agents=20)

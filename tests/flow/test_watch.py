@@ -59,6 +59,23 @@ def test_a_nudge_comes_once_and_then_it_is_harvested() -> None:
     assert first.what == "tell" and second == Act("end", outcome="failed", reason="it ended its turn without a result")
 
 
+def test_a_question_can_be_one_for_a_person() -> None:
+    rules = CLIENT._replace(questions="escalate")
+    asks = seen("waiting", "question", last_line="Which?", since=7.0)
+    first, second = twice(asks, rules, later=10_000.0)
+    assert (first.what, first.text, second.what) == ("ask", "Which?", "wait"), "it is told once, and is no stall"
+    _, memo = watch(asks, Memo(NOW, active=NOW), NOW, rules)
+    assert watch(asks._replace(since=9.0), memo, NOW, rules)[0].what == "ask", "another question is told too"
+    stops = CLIENT._replace(questions="stop")
+    assert watch(asks, Memo(NOW, active=NOW), NOW, stops)[0].outcome == "blocked"
+
+
+def test_a_result_that_was_sent_back_and_not_mended_is_invalid() -> None:
+    first, second = twice(seen("ready", result=BAD), CLIENT)
+    assert first.what == "tell" and (second.what, second.outcome) == ("end", "invalid")
+    assert "splendid" in second.reason
+
+
 def test_a_question_is_answered_once_and_then_it_is_blocked() -> None:
     first, second = twice(seen("waiting", "question", last_line="Which?"), CLIENT)
     assert first.what == "answer" and (second.outcome, second.reason) == ("blocked", "it waits for a question: Which?")

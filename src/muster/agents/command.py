@@ -12,4 +12,4 @@ def prepare(launch: Launch) -> Prepared:
     return Prepared(launch.args, launch.args)
 
 
-TYPE = AgentType("command", prompt="environment", prepare=prepare)
+TYPE = AgentType("command", prompt="environment", memory=100, prepare=prepare)

@@ -29,6 +29,7 @@ TYPE = AgentType(
     "replay",
     prompt="environment",
     speaks=True,
+    memory=40,
     receipt="prompt",
     transcript="session/transcript.jsonl",
     clear=("C-u",),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,9 @@ from ..model import MODES, PERMISSIONS, Address, Spec, parse_labels, parse_secon
 from . import common, render
 
 if TYPE_CHECKING:
+    from ..flow.limits import Limits
     from ..flow.map import Scheduler
+    from ..flow.purse import Estimate
 
 EXAMPLES = """
 seq 3 | muster map -a command -- sh -c 'echo {item}'
@@ -54,6 +57,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="tries after the first, where another may help (default: 1)",
     )
+    add(
+        "--questions",
+        choices=("answer", "escalate", "stop"),
+        default="answer",
+        help="an agent that asks: is told once that nobody is there, waits for you, or is ended (default: answer)",
+    )
     add("--permissions", choices=PERMISSIONS, default="ask", help="who answers the client's permission dialogs")
     add("--mode", choices=MODES, help="the kind of work dir (default: as create)")
     add("--branch", default="", metavar="BASE", help="start from this commit (default: what you have)")
@@ -74,7 +83,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     from ..flow import conduct
     from ..flow import task as tasks
-    from ..flow.governor import Limits
 
     if args.prompt_file and args.prompt:
         raise UsageError("--prompt and --prompt-file were both given", "use one of them")
@@ -101,17 +109,21 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         args.keep,
         args.retries,
         args.stall,
-        Limits(max_agents=args.max_agents, dollars=args.budget or None, tokens=args.budget_tokens or None),
+        limits(fleet, args),
+        args.questions,
     )
     conduct.check(fleet, wish)
+    expected = conduct.estimate(fleet, wish)[0]
     if args.dry_run:
-        return _dry(args, wish)
+        return _dry(args, wish, expected)
     directory, new = conduct.directory(fleet, wish)
     if not args.json:
         word = "run" if new else "this is all done: run" if directory.finished() else "going on with run"
         render.note(
             f"{word} {directory.name}: {conduct.counted(wish.items, 'task')} (muster runs show {directory.name})"
         )
+        if not directory.finished():
+            render.note(expected.words)
     display = Display(args.json, directory.name)
     finished = conduct.go(fleet, wish, directory, display.say, display.shown)
     display.end()
@@ -125,20 +137,28 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     return conduct.code(outcomes) if sum(outcomes.values()) == picture["total"] else 1
 
 
-def _dry(args: argparse.Namespace, wish: Any) -> int:
+def limits(fleet: Fleet, args: argparse.Namespace) -> Limits:
+    """The flags, then `[budget]` and `[limits]`, then what one agent of this type takes."""
+    from ..flow import budget
+
+    machine = {"memory": fleet.type(args.type or fleet.default_type()).memory << 20, **fleet.config.amounts("limits")}
+    given = {"max_agents": args.max_agents, "dollars": args.budget or None, "tokens": args.budget_tokens or None}
+    return budget.limits(fleet.config.amounts("budget"), machine, **given)
+
+
+def _dry(args: argparse.Namespace, wish: Any, expected: Estimate) -> int:
     from ..flow import task as tasks
 
     made = tasks.tasks(wish.items, wish.prompt, wish.args)
     if args.json:
-        render.line({"kind": "plan", "tasks": [task.to_json() for task in made]})
+        render.line({"kind": "plan", "tasks": [task.to_json() for task in made], "estimate": expected._asdict()})
         return 0
     for task in made[:20]:
         words = " ".join(task.args) or task.prompt.partition("\n")[0]
         render.out(f"{task.id}  {render.plain(words)[:100]}")
     if len(made) > 20:
         render.out(f"… and {len(made) - 20} more")
-    at_once = min(wish.limits.max_agents, len(made))
-    render.note(f"{len(made)} tasks for {wish.spec.type}, at most {at_once} at once; what they will cost is not known")
+    render.note(expected.words)
     return 0
 
 
@@ -158,17 +178,46 @@ class Display:
             why = f": {event['reason']}" if event.get("reason") else ""
             again = "" if event.get("final") else ", it is tried again"
             self._line(f"{event['task']} {event['outcome']}{why}{again}")
-        elif event["kind"] in ("over-budget", "given-up", "paused", "resumed", "draining", "stopping", "alert"):
+        elif event["kind"] in (
+            "over-budget",
+            "given-up",
+            "paused",
+            "resumed",
+            "draining",
+            "stopping",
+            "alert",
+            "question",
+        ):
             self._line(f"{event['kind']}{': ' + event['reason'] if event.get('reason') else ''}")
 
     def shown(self, scheduler: Scheduler) -> None:
         if not self.live or time.monotonic() - self.last < 0.5:
             return
         self.last = time.monotonic()
-        counts = ", ".join(f"{count} {word}" for word, count in sorted(scheduler.counts().items()))
-        why = scheduler.governor.why(scheduler.field.now())
-        sys.stderr.write(f"\r\x1b[K{render.plain(f'{self.run}: {counts}' + (f' ({why})' if why else ''))[:150]}")
+        width = shutil.get_terminal_size().columns
+        sys.stderr.write(f"\r\x1b[K{render.plain(self.line(scheduler, scheduler.field.now()))[: width - 1]}")
         sys.stderr.flush()
+
+    def line(self, scheduler: Scheduler, now: float) -> str:
+        """How far it is, what it cost, how fast it goes, what holds it back, and who is slow."""
+        from ..flow.limits import amount, span
+
+        counts = scheduler.counts()
+        parts = [f"{self.run} " + ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))]
+        if scheduler.total.tokens:
+            known = scheduler.total.dollars is not None
+            parts.append(
+                amount("dollars", scheduler.total.dollars or 0) if known else amount("tokens", scheduler.total.tokens)
+            )
+        pace, slow = scheduler.pace(now)
+        if pace:
+            left = len(scheduler.jobs) - len(scheduler.stages["over"])
+            parts.append(f"{pace * 60:.3g} a minute, {span(left / pace)} left")
+        if why := scheduler.governor.why(now):
+            parts.append(why)
+        if slow:
+            parts.append(f"longest: {slow[0][0]} {span(slow[0][1])}")
+        return " | ".join(parts)
 
     def _line(self, text: str) -> None:
         if self.live:

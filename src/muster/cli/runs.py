@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from typing import Any
 
 from ..errors import UsageError
@@ -53,7 +54,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     else:
         if not one.held():
             raise UsageError(f"nobody runs {one.name} now ({one.state()})", f"muster runs show {one.name}")
-        one.ask(state={"pause": "paused", "resume": "", "stop": "stopped"}[args.action])
+        wish: dict[str, Any] = {"state": {"pause": "paused", "resume": "", "stop": "stopped"}[args.action]}
+        one.ask(**wish, **({"resumed": time.time()} if args.action == "resume" else {}))
         told = f"asked {one.name} to {args.action}"
     if args.json:
         render.document({"name": one.name, "action": args.action})

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from .. import Address, Fleet, Spec
 from ..errors import UsageError
-from . import patterns
+from . import budget, patterns, purse
 from . import run as runs
 from . import task as tasks
 from .field import FleetField
 from .governor import Governor, Limits
 from .map import Plan, Scheduler
+from .purse import Estimate
 from .watch import Rules
 
 
@@ -33,6 +34,14 @@ class Wish(NamedTuple):
     retries: int = 1
     stall: float = 0.0
     limits: Limits = Limits()
+    questions: str = "answer"
+
+
+def estimate(fleet: Fleet, wish: Wish) -> tuple[Estimate, Limits]:
+    """What it will come to, by what former runs of this type came to; and the limits with that in them."""
+    mean = budget.mean(fleet.home, os.path.realpath(wish.spec.source or fleet.cwd), wish.spec.type)
+    limits = wish.limits._replace(expected_dollars=mean.dollars, expected_tokens=mean.tokens)
+    return purse.estimate(len(wish.items), limits, mean), limits
 
 
 def check(fleet: Fleet, wish: Wish) -> None:
@@ -88,15 +97,16 @@ def go(
     if run.finished():
         return True
     kind = fleet.type(wish.spec.type)
+    limits = estimate(fleet, wish)[1]
     with run.holding():
         field = FleetField(fleet, run, wish.spec, speaks=kind.speaks, keep=wish.keep)
         state = runs.read(run.path("state.json")) or {}
-        governor = Governor.from_json(wish.limits, state.get("governor"), field.now())
+        governor = Governor.from_json(limits, state.get("governor"), field.now())
         breaker = patterns.Breaker()
         breaker.restore(state.get("breaker"))
         if run.control():
             run.ask(state="")  # what was asked of the process before
-        plan = Plan(wish.places, Rules(kind.speaks, wish.stall), wish.retries)
+        plan = Plan(wish.places, Rules(kind.speaks, wish.stall, wish.questions), wish.retries)
         scheduler = Scheduler(run, plan, governor, breaker, field, say, random.random)
         field.waits = lambda: shown(scheduler)
         undo = field.heed_interrupts()

@@ -7,13 +7,13 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import Address, Fleet, Host, Spec, Status
 from ..errors import MusterError, NotFound, Unreachable
-from . import artifacts, author, result
-from .governor import HostLoad
+from . import artifacts, author, budget, result
+from .governor import HostLoad, Spend
 from .map import Key, Sight
 from .run import Attempt, Run, write
 from .task import Task
@@ -29,6 +29,8 @@ class FleetField:
         self.fleet, self.run, self.wish, self.speaks, self.keep = fleet, run, wish, speaks, keep
         self.crew = fleet.crew(threads)
         self.interrupts = 0
+        self.ledger = budget.Ledger(fleet.home, run)
+        self.watch = fleet.watch(beside=True)
         self.waits: Callable[[], None] = lambda: None
         """Called each time nothing is left to do but wait, for a display."""
 
@@ -43,6 +45,12 @@ class FleetField:
     def done(self, timeout: float) -> list[Any]:
         self.waits()
         return list(self.crew.done(timeout))
+
+    def today(self, total: Spend) -> budget.Today:
+        return self.ledger.today(self.now(), total)
+
+    def alert(self, cause: str, text: str) -> None:
+        self.fleet.alert(self.run.name, cause, text)
 
     def asked(self) -> int:
         return self.interrupts
@@ -77,6 +85,7 @@ class FleetField:
     def look(self, place: str) -> Sight:
         glance = self.fleet.glance(place)
         mine = [status for status in glance.statuses if status.agent.labels.get("run") == self.run.name]
+        self.watch.see(mine)
         bills = self.fleet.bills(mine)
         load = glance.load
         host = HostLoad(place, load.cores, load.load, load.memory, load.disk)
@@ -124,7 +133,7 @@ class FleetField:
         part("events", lambda: put("events.jsonl", _lines(self.fleet.events(address))))
         if self.speaks:
             part("transcript", lambda: put("transcript.jsonl", _lines(self.fleet.transcript(address))))
-        part("recording", lambda: put("recording.cast", "\n".join(self.fleet.cast(address)).encode("utf-8", "replace")))
+        part("recording", lambda: _stream(os.path.join(attempt.folder, "recording.cast"), self.fleet.cast(address)))
         (bill,) = self.fleet.bills([status])
         told |= {"tokens": bill.tokens, "cost_usd": bill.cost_usd}
         put("usage.json", _json(status.usage))
@@ -192,6 +201,13 @@ def _shown(status: Status) -> dict[str, Any]:
         "last_line": status.last_line,
         "agent": status.agent.to_json(),
     }
+
+
+def _stream(path: str, lines: Iterable[str]) -> None:
+    """A recording can be large: it is never in memory as a whole."""
+    with open(f"{path}.tmp", "w", encoding="utf-8", errors="replace") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    os.replace(f"{path}.tmp", path)
 
 
 def _json(value: Any) -> bytes:

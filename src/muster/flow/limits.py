@@ -14,9 +14,9 @@ class Limits(NamedTuple):
     max_agents: int = 20
     start: int = 4
     """How many at once before there is any evidence."""
-    launch_rate: float = 4.0
+    launch_rate: float = 10.0
     """Launches a second; up to `burst` at once after a rest."""
-    burst: int = 4
+    burst: int = 10
     min_memory: int = 400 << 20
     """Free bytes of memory for each new agent."""
     min_disk: int = 2 << 30

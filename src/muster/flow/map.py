@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .. import Status
 from ..errors import MusterError, Refused
-from . import patterns
+from . import budget, patterns
 from .governor import Governor, HostLoad, Spend
 from .run import GOOD, Attempt, Run, write
 from .task import Task
@@ -30,8 +30,13 @@ PATIENCE = 600.0
 HARVEST_AGAIN = 15.0
 #: What the outcomes that say nothing themselves are called among failures.
 REASONS = {"stalled": "stall", "timeout": "timeout", "invalid": "bad-result", "lost": "lost"}
+#: Outcomes that say nothing of the agent: it was ended from here.
+ENDED_BY_US = frozenset({"over-budget", "cancelled"})
 #: Outcomes after which another try may help; of the rest somebody said that it is over.
 AGAIN = frozenset({"failed", "invalid", "timeout", "stalled", "lost"})
+
+#: Limits that another process may set while a run goes on.
+SETTABLE = ("max_agents", "dollars", "tokens", "launch_rate")
 
 Key = tuple[str, Hashable]
 Say = Callable[[dict[str, Any]], None]
@@ -64,6 +69,14 @@ class Field(Protocol):
     def done(self, timeout: float) -> list[Any]: ...
     def asked(self) -> int:
         """How often a person has asked for an end."""
+        ...
+
+    def today(self, total: Spend) -> budget.Today:
+        """What all runs spent today, when this one has come to `total`."""
+        ...
+
+    def alert(self, cause: str, text: str) -> None:
+        """Tell a person, by whatever the user has for that; nobody waits for it."""
         ...
 
     def launch(self, task: Task, attempt: Attempt) -> None: ...
@@ -143,12 +156,15 @@ class Scheduler:
         self.loads: dict[str, HostLoad] = {}
         self.used = Spend()
         """Of the attempts that are over."""
+        self.total = Spend()
+        """With those that run."""
         self.paused = self.interrupted = False
         self.stopping = ""
         """Empty, `drain`, or the outcome with which everything is ended."""
-        self.wished: dict[str, Any] = {}
+        self.wished = {"resumed": run.control().get("resumed")}
         self.alerted: set[str] = set()
         self.saved = 0.0
+        self.began, self.ended = field.now(), 0
         self._busy: set[Key] = set()
         for job in self.jobs.values():
             self._adopt(job)
@@ -283,6 +299,9 @@ class Scheduler:
             self._note("told", job, text=act.text[:200])
             attempt = job.last
             self._begin(("tell", job.task.id), lambda: self.field.tell(attempt, act.text, act.what == "answer"))
+        elif act.what == "ask":
+            self._note("question", job, reason=act.text)
+            self.field.alert("question", f"{job.last.agent['address']} asks: {act.text}")
         elif act.what == "end":
             self._end(job, act)
         elif self.stopping in ("cancelled", "over-budget", "failed"):
@@ -291,19 +310,21 @@ class Scheduler:
     # Money
 
     def _count(self, outcome: dict[str, Any]) -> None:
-        self.used = _sum(self.used, _spend(outcome.get("cost_usd"), outcome.get("tokens")))
+        self.used = budget.add(self.used, budget.used(outcome.get("cost_usd"), outcome.get("tokens")))
 
     def _spend(self, now: float) -> None:
         """Fresh totals, and what follows from them: over budget means stop and harvest."""
         live = {**self.stages["running"], **self.stages["ending"], **self.stages["harvesting"]}
-        tasks = {name: _spend(job.dollars, job.tokens, now - job.since) for name, job in live.items()}
-        self.governor.spent(now, reduce(_sum, tasks.values(), self.used), tasks=tasks)
+        tasks = {name: budget.used(job.dollars, job.tokens, now - job.since) for name, job in live.items()}
+        self.total = reduce(budget.add, tasks.values(), self.used)
+        day, today = self.field.today(self.total)
+        self.governor.spent(now, self.total, day=day, today=today, tasks=tasks)
         for breach in self.governor.over(now):
             if breach.scope == "task":
                 if (job := live.get(breach.task)) and job.stage == "running":
                     self._end(job, Act("end", outcome="over-budget", reason=breach.words))
             elif breach.scope == "progress":
-                self._alert(breach.words)
+                self._alert("money", breach.words)
             else:
                 self._stop_all("over-budget", breach.words)
 
@@ -312,15 +333,18 @@ class Scheduler:
         if self.stopping != outcome:
             self.stopping = outcome
             self._note("stopping", None, reason=reason)
+            if outcome != "cancelled":
+                self.field.alert(outcome, reason)
         for job in list(self.stages["running"].values()):
             self._end(job, Act("end", outcome=outcome, reason=reason))
         for job in [*self.stages["todo"].values(), *self.stages["later"].values()]:
             self._skip(job, outcome, reason)
 
-    def _alert(self, words: str) -> None:
+    def _alert(self, cause: str, words: str) -> None:
         if words not in self.alerted:
             self.alerted.add(words)
             self._note("alert", None, reason=words)
+            self.field.alert(cause, words)
 
     # Beginning
 
@@ -417,7 +441,7 @@ class Scheduler:
             told = ended.value
         outcome = {"outcome": act.outcome, "reason": act.reason, "seconds": now - job.since, **told}
         failure = None
-        if act.outcome not in GOOD:
+        if act.outcome not in GOOD | ENDED_BY_US:
             stage = "result" if act.outcome == "invalid" else "work"
             reason = REASONS.get(act.outcome, "")
             own = (job.name, job.task.item)
@@ -433,9 +457,10 @@ class Scheduler:
             counted = sum(bool((one.outcome or {}).get("counts", True)) for one in job.tries)
             if counted <= self.plan.retries and not self.stopping and outcome["outcome"] in AGAIN:
                 wait = patterns.retry_after(failure, len(job.tries), self.chance())
-        self._learn(job, failure, now)
+        good = outcome["outcome"] in GOOD
+        self._learn(job, failure, good, now)
         cost = Spend(outcome.get("cost_usd"), outcome.get("tokens"), outcome.get("seconds"))
-        self.governor.ended(now, cost, progress=failure is None)
+        self.governor.ended(now, cost, progress=good)
         # Of an end that a person asked for with Ctrl-C the same command takes up the rest.
         outcome["final"] = wait is None and not (self.interrupted and outcome["outcome"] == "cancelled")
         outcome["t"] = now
@@ -443,6 +468,7 @@ class Scheduler:
         self._count(outcome)
         told = {"outcome": outcome["outcome"], "reason": outcome.get("reason") or None, "final": outcome["final"]}
         self._note("outcome", job, **told)
+        self.ended += outcome["final"]
         job.not_before = now + (wait or 0.0)
         if outcome.get("kept"):
             self._settle(job)
@@ -450,10 +476,11 @@ class Scheduler:
             self._move(job, "clearing")
             self._clear(job, job.last)
 
-    def _learn(self, job: Job, failure: patterns.Failure | None, now: float) -> None:
-        """What an end says of the host, the limits and the work as a whole."""
+    def _learn(self, job: Job, failure: patterns.Failure | None, good: bool, now: float) -> None:
+        """What an end says of the host, the limits and the work as a whole; one that we made says nothing."""
         if failure is None:
-            self._tell_people(self.breaker.succeeded(job.place, now, job.task.id))
+            alert = self.breaker.succeeded(job.place, now, job.task.id) if good else None
+            self._tell_people(alert or (self.breaker.withdrawn(now) if job.task.id == self.breaker.flying else None))
             return
         if failure.kind in ("rate-limit", "overload"):
             self.governor.pressure(now, failure.kind)
@@ -462,6 +489,7 @@ class Scheduler:
     def _tell_people(self, alert: patterns.Alert | None) -> None:
         if alert:
             self._note("alert", None, reason=alert.text, cause=alert.cause, breaker=alert.state)
+            self.field.alert(alert.cause, alert.text)
 
     def _clear(self, job: Job, attempt: Attempt) -> None:
         self._begin(("clear", f"{job.task.id}#{attempt.number}"), lambda: self.field.clear(attempt))
@@ -516,10 +544,11 @@ class Scheduler:
             self.interrupted, self.stopping = True, "drain"
             self._note("draining", None, reason="interrupted; once more stops and harvests")
         if wish != self.wished:
+            if wish.get("resumed") != self.wished.get("resumed"):
+                self.governor.lift(self.field.now())
+                self.breaker.lift()
             self.wished = wish
-            limits = {
-                key: wish[key] for key in ("max_agents", "dollars", "tokens", "launch_rate") if _number(wish.get(key))
-            }
+            limits = {key: wish[key] for key in SETTABLE if _number(wish.get(key))}
             if "max_agents" in limits:
                 limits["max_agents"] = max(1, int(limits["max_agents"]))
             self.governor.limits = self.governor.limits._replace(**limits)
@@ -538,6 +567,11 @@ class Scheduler:
         state = {"governor": self.governor.to_json(now), "breaker": self.breaker.to_json()}
         write(self.run.path("state.json"), json.dumps(state).encode())
 
+    def pace(self, now: float) -> tuple[float, list[tuple[str, float]]]:
+        """How many tasks a second came to their end in this process, and those that run longest, with their seconds."""
+        slow = sorted(((job.name, now - job.since) for job in self.stages["running"].values()), key=lambda one: -one[1])
+        return self.ended / max(1.0, now - self.began), slow[:1]
+
     def counts(self) -> dict[str, int]:
         """How many tasks are where, for the display."""
         found = Counter({stage: len(jobs) for stage, jobs in self.stages.items() if jobs and stage != "over"})
@@ -547,16 +581,3 @@ class Scheduler:
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _spend(dollars: object, tokens: object, seconds: float = 0.0) -> Spend:
-    """What an agent used. One that tells of no tokens uses none; of tokens without a price the cost is not known."""
-    used = int(_number(tokens))
-    known = dollars is not None or not used
-    return Spend(_number(dollars) if known else None, used, seconds)
-
-
-def _sum(one: Spend, other: Spend) -> Spend:
-    """Together; what is not known of one is not known of both."""
-    dollars = None if one.dollars is None or other.dollars is None else one.dollars + other.dollars
-    return Spend(dollars, (one.tokens or 0) + (other.tokens or 0))

@@ -553,6 +553,10 @@ class Breaker:
         self.state, self.since, self.flying = "open", now, ""
         return Alert("open", self.cause, f"{self.diagnosis}; the canary found nothing out, launching still pauses")
 
+    def lift(self) -> None:
+        """A person says to go on."""
+        self._reset()
+
     def _close(self, why: str) -> Alert:
         alert = Alert("closed", self.cause, f"{why}, launching goes on (it paused because {self.diagnosis})")
         self._reset()

@@ -32,7 +32,7 @@ class Rules(NamedTuple):
     stall: float = 0.0
     """Without a sign of work for so long it has stalled; 0: never."""
     questions: str = "answer"
-    """`answer` (once, that nobody is there), or `stop`."""
+    """`answer` (once, that nobody is there), `escalate` (a person is asked, and it waits), or `stop`."""
 
 
 class Memo(NamedTuple):
@@ -44,13 +44,15 @@ class Memo(NamedTuple):
     missing: float = 0.0
     nudged: bool = False
     answered: bool = False
+    asked: float = -1.0
+    """When the question came up that a person was told of."""
     flawed: str = ""
     """The result that was sent back: it does not count again."""
     submitted: float = 0.0
 
 
 class Act(NamedTuple):
-    """`wait`, `tell` (a message), `answer` (its question) or `end` (harvest it, with this outcome)."""
+    """`wait`, `tell` (a message), `answer` (its question), `ask` (a person) or `end` (harvest it, with this outcome)."""
 
     what: str = "wait"
     text: str = ""
@@ -75,7 +77,7 @@ def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[
     if status.result and status.result != memo.flawed:
         return _submitted(status, memo, now)
     if status.state in ENDED:
-        return _ended(status, rules), memo
+        return _without(_ended(status, rules), memo), memo
     if status.state == "waiting":
         return _waiting(status, memo, now, rules)
     if status.state == "ready" and rules.speaks and status.reason != "background task":
@@ -88,7 +90,7 @@ def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[
             if status.reason == "failed turn"
             else "it ended its turn without a result"
         )
-        return Act("end", outcome="failed", reason=why), memo
+        return _without(Act("end", outcome="failed", reason=why), memo), memo
     if rules.stall and now - memo.active > rules.stall:
         return Act("end", outcome="stalled", reason=f"no sign of work for {now - memo.active:.0f} s"), memo
     return Act(), memo
@@ -105,6 +107,13 @@ def _submitted(status: Status, memo: Memo, now: float) -> tuple[Act, Memo]:
     if live and not memo.flawed:
         return Act("tell", result.words_back(found)), memo._replace(flawed=status.result, nudged=True)
     return Act("end", outcome="invalid", reason=str(found)), memo
+
+
+def _without(act: Act, memo: Memo) -> Act:
+    """An end without a result; where one was sent back and no other came, it is that one that counts."""
+    if not memo.flawed or act.outcome != "failed":
+        return act
+    return act._replace(outcome="invalid", reason=str(result.read(memo.flawed.encode())))
 
 
 def _ended(status: Status, rules: Rules) -> Act:
@@ -128,5 +137,9 @@ def _waiting(status: Status, memo: Memo, now: float, rules: Rules) -> tuple[Act,
         return Act(until=status.until, limited=True), memo._replace(active=now)
     if status.reason == "question" and rules.questions == "answer" and not memo.answered:
         return Act("answer", ALONE), memo._replace(answered=True)
+    if status.reason == "question" and rules.questions == "escalate":
+        if memo.asked == status.since:
+            return Act(), memo._replace(active=now)  # a person has it; --timeout is what ends that
+        return Act("ask", status.last_line), memo._replace(asked=status.since)
     asked = f": {status.last_line}" if status.last_line else ""
     return Act("end", outcome="blocked", reason=f"it waits for a {status.reason}{asked}"), memo

@@ -1,0 +1,132 @@
+"""What a run may take: `[budget]` and `[limits]` of the configuration, what former runs came to, and what all runs spent today."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import Any, NamedTuple
+
+from . import run as runs
+from .limits import Limits, known
+from .purse import UNKNOWN, Spend
+
+#: What a key of the configuration is called among the limits.
+BUDGET = {
+    "dollars": "dollars",
+    "tokens": "tokens",
+    "agents": "agents",
+    "time": "seconds",
+    "agent_dollars": "task_dollars",
+    "agent_tokens": "task_tokens",
+    "day_dollars": "day_dollars",
+    "day_tokens": "day_tokens",
+}
+LIMITS = {
+    "start": "start",
+    "launch_rate": "launch_rate",
+    "memory": "min_memory",
+    "disk": "min_disk",
+    "load": "max_load",
+}
+#: Attempts by which a run is judged before it has any of its own.
+JUDGED_BY = 200
+#: What others spent is read again after so long.
+FRESH_SECONDS = 2.0
+
+
+def limits(budget: Mapping[str, float], machine: Mapping[str, float], **given: Any) -> Limits:
+    """The limits of a run; what is `given` and is not None counts before `[budget]` and `[limits]`."""
+    found: dict[str, Any] = {BUDGET[key]: value for key, value in budget.items()}
+    found |= {LIMITS[key]: value for key, value in machine.items()}
+    found |= {key: int(found[key]) for key in ("agents", "start") if key in found}
+    found |= {key: value for key, value in given.items() if value is not None}
+    if "launch_rate" in found:
+        found.setdefault("burst", max(1, int(found["launch_rate"])))
+    return Limits(**found)
+
+
+def add(one: Spend, other: Spend) -> Spend:
+    """Together; what is not known of one is not known of both."""
+    dollars = None if one.dollars is None or other.dollars is None else one.dollars + other.dollars
+    return Spend(dollars, (one.tokens or 0) + (other.tokens or 0))
+
+
+def used(dollars: object, tokens: object, seconds: float = 0.0) -> Spend:
+    """What an agent used. One that tells of no tokens uses none; of tokens without a price the cost is not known."""
+    count = int(known(tokens) or 0)
+    sure = dollars is not None or not count
+    return Spend(known(dollars) or 0.0 if sure else None, count, seconds)
+
+
+def mean(home: str, repo: str, kind: str) -> Spend:
+    """What one attempt of such a run came to: those of the newest runs of this type, in this repository where there are any."""
+    alike = [run for run in runs.all_runs(home) if run.about().get("type") == kind]
+    here = [run for run in alike if run.about().get("repo") == repo]
+    ended = [attempt.outcome for run in (here or alike)[:10] for attempt in _ended(run)][:JUDGED_BY]
+    return Spend(*(_mean(one.get(key) for one in ended if one) for key in ("cost_usd", "tokens", "seconds")))
+
+
+def _ended(run: runs.Run) -> list[runs.Attempt]:
+    return [
+        one
+        for task in run.tasks()[:JUDGED_BY]
+        for one in run.attempts(task.id)
+        if one.outcome and one.agent.get("address")
+    ]
+
+
+def _mean(values: Iterable[object]) -> float | None:
+    sure = [value for value in map(known, values) if value is not None]
+    return sum(sure) / len(sure) if sure else None
+
+
+class Today(NamedTuple):
+    day: str
+    spend: Spend
+
+
+class Ledger:
+    """What each run spent on each day, in a file of its own: `spent/DAY/RUN`. The sum of a day's files is the day's."""
+
+    def __init__(self, home: str, run: runs.Run) -> None:
+        # A name is free again when its run was removed; what that spent is spent.
+        self.home, self.run = home, f"{run.name}@{run.about().get('created')}"
+        self.last: tuple[float, Spend, Today] | None = None
+
+    def today(self, now: float, total: Spend) -> Today:
+        """All that was spent today, when this run has come to `total` since it began; this run's part is written down."""
+        if self.last and 0 <= now - self.last[0] < FRESH_SECONDS and self.last[1] == total:
+            return self.last[2]
+        day = time.strftime("%Y-%m-%d", time.localtime(now))
+        folder = os.path.join(self.home, "spent", day)
+        mine = runs.read(os.path.join(folder, self.run))
+        before = _spend(mine.get("before")) if mine else self._before(total)
+        runs_today = Spend(
+            *(None if a is None or b is None else max(0.0, a - b) for a, b in zip(total[:2], before[:2], strict=True))
+        )
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        content = {"before": before[:2], "spent": runs_today[:2]}
+        if content != mine:
+            runs.write(os.path.join(folder, self.run), {key: list(value) for key, value in content.items()})
+        names = [name for name in os.listdir(folder) if name != self.run and not name.endswith(".tmp")]
+        others = [_spend((runs.read(os.path.join(folder, name)) or {}).get("spent")) for name in names]
+        found = Today(day, reduce(add, others, runs_today))
+        self.last = now, total, found
+        return found
+
+    def _before(self, total: Spend) -> Spend:
+        """What this run had spent before its first moment of this day: nothing, if this is the first of its days."""
+        return total if self._older() else Spend()
+
+    def _older(self) -> bool:
+        spent = os.path.join(self.home, "spent")
+        days = os.listdir(spent) if os.path.isdir(spent) else []
+        return any(os.path.exists(os.path.join(spent, day, self.run)) for day in days)
+
+
+def _spend(pair: object) -> Spend:
+    if not isinstance(pair, list) or len(pair) != 2:
+        return UNKNOWN
+    return Spend(known(pair[0]), known(pair[1]))

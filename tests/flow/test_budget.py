@@ -1,0 +1,73 @@
+"""What a run may take: the configuration, former runs, and what all runs spent today."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from muster.flow import budget, run
+from muster.flow.governor import Limits, Spend
+from muster.flow.task import items, tasks
+
+DAY = time.mktime((2026, 3, 1, 12, 0, 0, 0, 0, -1))
+
+
+def made(tmp_path: Path, name: str, **about: Any) -> run.Run:
+    return run.make(str(tmp_path), name, {"type": "claude", "repo": "/r", **about}, tasks(items("one\ntwo"), "x", []))
+
+
+def test_what_is_given_counts_before_what_is_configured() -> None:
+    found = budget.limits(
+        {"dollars": 20.0, "time": 3600.0, "agents": 7.0, "agent_tokens": 5.0, "day_dollars": 50.0},
+        {"launch_rate": 2.0, "memory": 1e9, "start": 3.0},
+        dollars=5.0,
+        tokens=None,
+        max_agents=9,
+    )
+    assert (found.dollars, found.tokens, found.seconds, found.agents, found.task_tokens) == (5.0, None, 3600.0, 7, 5.0)
+    assert (found.day_dollars, found.launch_rate, found.burst, found.min_memory) == (50.0, 2.0, 2, 1e9)
+    assert (found.start, found.max_agents) == (3, 9)
+    assert budget.limits({}, {}) == Limits()
+
+
+def test_all_runs_of_a_day_are_one_sum(tmp_path: Path) -> None:
+    one, two = (budget.Ledger(str(tmp_path), made(tmp_path, name)) for name in ("one", "two"))
+    one.today(DAY, Spend(1.0, 100))
+    assert two.today(DAY, Spend(2.0, 50)) == (budget.Today("2026-03-01", Spend(3.0, 150)))
+    assert one.today(DAY + 60, Spend(1.5, 110)).spend == Spend(3.5, 160)
+
+
+def test_the_next_day_begins_with_nothing_spent(tmp_path: Path) -> None:
+    there = made(tmp_path, "one")
+    budget.Ledger(str(tmp_path), there).today(DAY, Spend(10.0, 1000))
+    again = budget.Ledger(str(tmp_path), there)
+    assert again.today(DAY + 86400, Spend(10.0, 1000)) == ("2026-03-02", Spend(0.0, 0))
+    assert again.today(DAY + 86460, Spend(11.0, 1100)).spend == Spend(1.0, 100)
+    later = budget.Ledger(str(tmp_path), there)
+    assert later.today(DAY + 86500, Spend(11.0, 1100)).spend == Spend(1.0, 100), "and a new process knows it"
+
+
+def test_what_a_removed_run_spent_is_spent(tmp_path: Path) -> None:
+    old = made(tmp_path, "one")
+    budget.Ledger(str(tmp_path), old).today(DAY, Spend(10.0, 1000))
+    old.remove()
+    assert budget.Ledger(str(tmp_path), made(tmp_path, "one")).today(DAY, Spend(0.0, 0)).spend == Spend(10.0, 1000)
+
+
+def test_a_damaged_file_of_the_ledger_is_not_known_and_not_nothing(tmp_path: Path) -> None:
+    ledger = budget.Ledger(str(tmp_path), made(tmp_path, "one"))
+    (tmp_path / "spent" / "2026-03-01").mkdir(parents=True)
+    (tmp_path / "spent" / "2026-03-01" / "other@1").write_text("{half")
+    assert ledger.today(DAY, Spend(1.0, 5)).spend.dollars is None
+
+
+def test_what_former_runs_came_to_is_expected_of_the_next(tmp_path: Path) -> None:
+    assert budget.mean(str(tmp_path), "/r", "claude") == Spend(None, None, None)
+    there = made(tmp_path, "one")
+    for task, cost in zip(there.tasks(), (1.0, 3.0), strict=True):
+        attempt = there.begin(task.id, 1, {"address": "x"}, "")
+        there.end(attempt, {"outcome": "ok", "final": True, "cost_usd": cost, "tokens": 100, "seconds": 60.0})
+    assert budget.mean(str(tmp_path), "/r", "claude") == Spend(2.0, 100, 60.0)
+    assert budget.mean(str(tmp_path), "/elsewhere", "claude") == Spend(2.0, 100, 60.0), "better than nothing"
+    assert budget.mean(str(tmp_path), "/r", "codex").dollars is None
