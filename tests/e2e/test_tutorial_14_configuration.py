@@ -602,7 +602,7 @@ def test_a_state_that_cannot_be_told_is_refused(e2e: E2eSession) -> None:
     slip = e2e.run("""muster config set notify.on '["wating"]'""")
     expect(slip).to_exit_with(2)
     expect(slip.stderr).to_contain("[notify] on has no state 'wating'")
-    expect(slip.stderr).to_contain("known: waiting, ready, failed, done, lost")
+    expect(slip.stderr).to_contain("known: waiting, ready, failed, alert, done, lost")
     assert "notify" not in mine(e2e).read_text()
 
 
