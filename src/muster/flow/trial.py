@@ -1,0 +1,481 @@
+"""Tests of the project, run in a clean checkout of a commit by an agent of type `command`, and what became of each of them.
+
+Code that agents wrote runs only there, with the isolation that an agent has at that place. An agent inherits all that the user has exported
+(on another host: what a login has); of that tests see only what sh/trial.sh names. The home folder is the user's: where there is no
+isolation that keeps secrets from tests that look for them, and not from code that hunts for them.
+What comes back was written beside that code, and is hostile input like all that agents write.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import tempfile
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import Address, Fleet, Spec
+from ..cast import strip
+from ..errors import MusterError, TimedOut, Unreachable, UsageError
+from . import artifacts
+
+if TYPE_CHECKING:
+    from ..host import Found
+    from ..model import Status
+
+HERE = os.path.dirname(__file__)
+OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "hung", "missing")
+BAD = frozenset({"failed", "error", "hung"})
+OVER = frozenset({"done", "failed", "stopped", "lost"})
+ROLE = "trial"
+TIMEOUT = 3600.0
+#: No report is read further. The probe keeps below, whatever the tests say.
+REPORT_MOST = 128 << 20
+#: The message of an agent holds 100 KB, of which the plugin takes a part.
+TESTS_MOST = 70_000
+ID_MOST = 4096
+#: Tests of one run that are kept as evidence; no file of tests has as many.
+EVIDENCE_MOST = 2000
+TEXT_MOST = 21_000
+#: A host that does not answer may come back; after so long it is believed to be gone.
+PATIENCE = 600.0
+#: The agent's own wrapper keeps the time. It has so long to end what was running.
+GRACE = 120.0
+
+
+class Where(NamedTuple):
+    """The tests of a project, and the place where they are run."""
+
+    run: str
+    """Its name is the label by which left-overs are found."""
+    place: str = ""
+    """A host, as behind `@`; empty is this machine."""
+    source: str = ""
+    """The user's folder; pytest is run in its counterpart. Empty is the fleet's own."""
+    pytest: tuple[str, ...] = ("python3", "-m", "pytest")
+    args: tuple[str, ...] = ()
+    """More words for pytest, the user's."""
+    keep: tuple[str, ...] = ()
+    """Names of variables that the tests see beyond the usual ones."""
+    mode: str = "mirror"
+    """Of the work dir: a clone of its own leaves nothing in the user's repository."""
+    seconds: float = 300.0
+    """After so long the setup, the call or the teardown of one test hangs."""
+
+
+class Item(NamedTuple):
+    """A test as it was collected; the paths begin at the top of the repository, ids where pytest begins."""
+
+    id: str
+    function: str
+    """The id without parameters."""
+    file: str
+    line: int
+    end: int
+    cls: str = ""
+    marks: tuple[str, ...] = ()
+
+
+class Crash(NamedTuple):
+    """Where a failure was raised, and what it said."""
+
+    file: str
+    line: int
+    message: str
+
+
+class Case(NamedTuple):
+    """What became of one test."""
+
+    id: str
+    outcome: str
+    seconds: float = 0.0
+    text: str = ""
+    """Why it failed or did not run."""
+    crash: Crash | None = None
+
+
+class Report(NamedTuple):
+    items: dict[str, Item] = {}
+    """What was to be run, by id."""
+    cases: dict[str, Case] = {}
+    """What was begun, by id."""
+    errors: dict[str, str] = {}
+    """What could not be collected, with the reason."""
+    status: int | None = None
+    """pytest's own; None when it did not come to its end."""
+    outside: tuple[str, ...] = ()
+    """Modules that were imported from the user's folder and not from the checkout."""
+    commit: str = ""
+    agent: str = ""
+    place: str = ""
+    exit_code: int | None = None
+    late: bool = False
+    """The time was up."""
+    screen: str = ""
+    """What the terminal showed last, where pytest did not run as it should."""
+    began: float = 0.0
+    seconds: float = 0.0
+
+    def outcome(self, id: str) -> str:
+        return self.cases[id].outcome if id in self.cases else "missing"
+
+
+class Verified(NamedTuple):
+    ok: bool
+    words: str
+    """Why, or why not."""
+    evidence: list[dict[str, Any]]
+    """Every run that was made for it, for JSON."""
+
+
+# Running
+
+
+def run(
+    fleet: Fleet,
+    where: Where,
+    commit: str,
+    tests: Sequence[str] = (),
+    *,
+    timeout: float = TIMEOUT,
+    collect: bool = False,
+) -> Report:
+    """Run tests (ids, or functions, classes and files by theirs; none is all) once; with `collect` find them only.
+
+    MusterError when the agent cannot be made or is ended by somebody else, Unreachable when its host is gone. Whatever happens, the agent
+    is gone afterwards, unless its host or this process is.
+    """
+    if where.mode not in ("mirror", "worktree"):
+        raise UsageError(f"mode {where.mode!r} is no clean checkout", "tests are run in mode mirror or worktree")
+    began = time.time()
+    one = fleet.create(_spec(fleet, where, commit, tests, timeout, collect))
+    address = str(one.status.address)
+    try:
+        status = _wait(fleet, one, timeout)
+        if status.state in ("stopped", "lost"):
+            raise MusterError(f"{address} was {status.state} before its tests ended", "try again")
+        seen = read(_fetch(fleet, one), late=status.reason == "timeout")
+        well = seen.status in (0, 1, 2) and (seen.items or seen.errors)
+        screen = "" if well else _screen(fleet, address)
+    finally:
+        _clear(fleet, one)
+    return seen._replace(
+        commit=one.agent.base,
+        agent=address,
+        place=where.place,
+        exit_code=status.exit_code,
+        late=status.reason == "timeout",
+        screen=screen,
+        began=began,
+        seconds=round(time.time() - began, 3),
+    )
+
+
+def sweep(fleet: Fleet, run: str) -> list[str]:
+    """Remove the trials that a killed process left, on every host that answers; returns their addresses."""
+    swept = []
+    for status in fleet.survey().statuses:
+        if (status.agent.labels.get("run"), status.agent.labels.get("role")) == (run, ROLE):
+            try:
+                fleet.destroy(fleet.get(str(status.address)))
+            except MusterError:
+                continue
+            swept.append(str(status.address))
+    return swept
+
+
+def _spec(fleet: Fleet, where: Where, commit: str, tests: Sequence[str], timeout: float, collect: bool) -> Spec:
+    with open(os.path.join(HERE, "sh", "trial.sh"), encoding="utf-8") as file:
+        shell = file.read()
+    name = f"{where.run}-{ROLE}-{os.urandom(4).hex()}"
+    words = (*where.pytest, *where.args, *(("--collect-only", "-q") if collect else ()))
+    return Spec(
+        Address.parse(f"{name}@{where.place}" if where.place else name),
+        "command",
+        ("sh", "-c", shell, "muster-trial", " ".join(where.keep), *words),
+        message=_plugin(where, os.path.join(fleet.cwd, where.source), tests),
+        source=where.source,
+        branch=commit,
+        mode=where.mode,
+        clean=True,
+        labels={"run": where.run, "role": ROLE},
+        timeout=timeout,
+    )
+
+
+def _plugin(where: Where, source: str, tests: Sequence[str]) -> str:
+    """The probe with what it is told. Where the tests are too many to be named their files are, and else nothing: more is run then."""
+    with open(os.path.join(HERE, "probe.py"), encoding="utf-8") as file:
+        text = file.read()
+    told = {"seconds": where.seconds, "source": "" if where.place else source}
+    for some in (list(tests), sorted({test.split("::")[0] for test in tests}), []):
+        packed = base64.b64encode(zlib.compress(json.dumps({**told, "tests": some}).encode())).decode()
+        if len(packed) < TESTS_MOST:
+            break
+    return f'{text}\n\nbegin("{packed}")\n'
+
+
+def _wait(fleet: Fleet, one: Found, timeout: float) -> Status:
+    began = heard = time.monotonic()
+    while True:
+        now = time.monotonic()
+        try:
+            status = fleet.look(one)
+            heard = now
+            if status.state in OVER:
+                return status
+            if now - began > timeout + GRACE:
+                address = one.status.address
+                raise TimedOut(f"{address} goes on after its time was up", f"muster explain {address}")
+        except Unreachable:
+            if now - heard > PATIENCE:
+                raise
+        time.sleep(min(max((now - began) / 10, 0.05), 1.0))
+
+
+def _fetch(fleet: Fleet, one: Found) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="muster-trial-") as folder:
+        artifacts.unpack(fleet.artifacts(one, REPORT_MOST), Path(folder), REPORT_MOST)
+        try:
+            return (Path(folder) / "report.jsonl").read_bytes()
+        except FileNotFoundError:
+            return b""
+
+
+def _screen(fleet: Fleet, address: str) -> str:
+    try:
+        return strip(fleet.screen(address, scrollback=True)[0]).strip()[-4000:]
+    except MusterError:
+        return ""
+
+
+def _clear(fleet: Fleet, one: Found) -> None:
+    """Remove the agent. Its work dir was a copy: it is emptied first, or the trash would keep it for a month."""
+    assert one.agent.workdir.endswith(f"/work/{one.agent.id}"), "not a folder of ours"
+    try:
+        one.host.run(["find", one.agent.workdir, "-mindepth", "1", "-delete"], timeout=GRACE)
+        fleet.destroy(one)
+    except MusterError:
+        pass  # it has its labels: `sweep` finds it
+
+
+# Reading what the probe wrote
+
+
+def read(raw: bytes, late: bool = False) -> Report:
+    """The report in these bytes, up to where they were cut off. `late`: the time was up, so what was running then hangs."""
+    reading = _Reading()
+    for line in raw.split(b"\n"):
+        reading.line(line)
+    reading.ended(late)
+    return reading.report()
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self.items: dict[str, Item] = {}
+        self.cases: dict[str, Case] = {}
+        self.errors: dict[str, str] = {}
+        self.heard: dict[str, list[dict[str, Any]]] = {}
+        self.running: dict[str, None] = {}
+        self.dump: list[str] = []
+        self.top = ""
+        self.status: int | None = None
+        self.outside: tuple[str, ...] = ()
+
+    def line(self, line: bytes) -> None:
+        try:
+            told = json.loads(line) if line.startswith(b"{") else None
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(told, dict):
+            if self.dump or line.startswith(b"Timeout ("):
+                self.dump.append(line[:1000].decode("utf-8", "replace"))
+            return
+        kind, id = told.get("k"), _word(told, "id", ID_MOST)
+        if kind == "session":
+            self.ended(False)
+            self.top = _word(told, "top", ID_MOST)
+        elif kind == "item" and id:
+            self.items[id] = _item(told, id)
+        elif kind == "error":
+            self.errors[strip(id)] = strip(_word(told, "text"))
+        elif kind == "start" and id:
+            self.running[id] = None
+        elif kind == "report" and id:
+            self.heard.setdefault(id, []).append(told)
+        elif kind == "finish" and id in self.running:
+            del self.running[id]
+            self.cases[id] = _case(id, self.heard.pop(id, []), told)
+        elif kind == "end":
+            self.status = int(_number(told, "status"))
+            self.outside = tuple(strip(str(file)) for file in _list(told, "outside")[:5])
+
+    def ended(self, late: bool) -> None:
+        """The interpreter is gone: what was running then did that, or hangs."""
+        dump = "\n".join(self.dump[:100])
+        # With several processes others were running too: the one that hangs is named in it.
+        named = [id for id in self.running if f" in {id.split('::')[-1].partition('[')[0]}\n" in f"{dump}\n"]
+        for id in self.running:
+            if late or (dump and id in (named or self.running)):
+                text = dump or "the time for all tests was up while it ran"
+                self.cases[id] = Case(id, "hung", text=text[:TEXT_MOST], crash=_stuck(self.dump, self.top))
+            else:
+                self.cases[id] = Case(id, "error", text="pytest ended while it ran")
+        self.running, self.dump, self.status = {}, [], None if self.running else self.status
+
+    def report(self) -> Report:
+        return Report(self.items, self.cases, self.errors, self.status, self.outside)
+
+
+def _case(id: str, heard: Sequence[dict[str, Any]], told: dict[str, Any]) -> Case:
+    """From what was heard of its phases. A part of a test (a subtest) that failed makes it fail."""
+    failed = [one for one in heard if one.get("outcome") == "failed"]
+    called = [one for one in heard if one.get("outcome") == "passed" and one.get("when") == "call"]
+    skipped = [one for one in heard if one.get("outcome") == "skipped"]
+    counts = failed or called or skipped
+    if failed:
+        outcome = "failed" if counts[0].get("when") == "call" else "error"
+    elif called:
+        outcome = "passed"
+    else:
+        outcome = "missing" if not skipped else "xfailed" if skipped[0].get("xfail") is True else "skipped"
+    text = strip(_word(counts[0], "text")) if counts else ""
+    return Case(id, outcome, _number(told, "seconds"), text, _crash(counts[0]) if failed else None)
+
+
+def _crash(told: dict[str, Any]) -> Crash | None:
+    place = _list(told, "crash")
+    if len(place) != 3 or not isinstance(place[0], str) or not isinstance(place[2], str):
+        return None
+    return Crash(strip(place[0])[:ID_MOST], _whole(place[1]), strip(place[2])[:4000])
+
+
+def _stuck(dump: Sequence[str], top: str) -> Crash | None:
+    """The innermost line of the project in what faulthandler wrote of the main thread, which comes last; else the innermost."""
+    frames: list[Crash] = []
+    for line in dump:
+        if line.startswith(("Thread ", "Current thread ")):
+            frames = []
+        elif line.startswith('  File "') and '", line ' in line:
+            file, _, rest = line[8:].rpartition('", line ')
+            number, _, name = rest.partition(" in ")
+            frames.append(Crash(file, _whole(int(number) if number.isdigit() and len(number) < 9 else 0), name))
+    own = [frame for frame in frames if top and frame.file.startswith(f"{top}/")]
+    if not frames:
+        return None
+    found = (own or frames)[0]
+    return Crash(found.file.removeprefix(f"{top}/"), found.line, f"it hangs in {strip(found.message)[:200]}")
+
+
+def _item(told: dict[str, Any], id: str) -> Item:
+    marks = tuple(str(mark)[:20] for mark in _list(told, "marks")[:3])
+    function, file = _word(told, "function", ID_MOST), _word(told, "file", ID_MOST)
+    lines = _whole(told.get("line")), _whole(told.get("end"))
+    return Item(id, function or id, file, *lines, _word(told, "class", 255), marks)
+
+
+def _word(told: dict[str, Any], key: str, most: int = TEXT_MOST) -> str:
+    value = told.get(key)
+    return value[:most] if isinstance(value, str) else ""
+
+
+def _list(told: dict[str, Any], key: str) -> list[Any]:
+    value = told.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _number(told: dict[str, Any], key: str) -> float:
+    value = told.get(key)
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else 0.0
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and 0 <= value < 10**9 else 0
+
+
+# Judging
+
+
+def check_fix(
+    fleet: Fleet,
+    where: Where,
+    commit: str,
+    function: str,
+    before: Mapping[str, str],
+    *,
+    times: int = 3,
+    timeout: float = TIMEOUT,
+    fix: bool = True,
+) -> Verified:
+    """Whether all tests of a function that failed before pass now, each time, and its file is no worse than it was.
+
+    `before` is the outcome of each test by id, `flaky` for those that have several. With `fix` False it is one that was only changed, and need
+    not have failed. The first run that speaks against it is the last.
+    """
+    own = [id for id in before if is_of(id, function)]
+    if fix and not any(before[id] in BAD or before[id] == "flaky" for id in own):
+        return Verified(False, f"{function} did not fail before", [])
+    file = function.split("::")[0]
+    evidence: list[dict[str, Any]] = []
+    for _ in range(max(1, times)):
+        report = run(fleet, where, commit, [file], timeout=timeout)
+        evidence.append(_evidence(report))
+        if flaw := objection(report, function, before):
+            return Verified(False, strip(flaw), evidence)
+    return Verified(True, f"passed {len(evidence)} of {len(evidence)} times", evidence)
+
+
+def is_of(id: str, function: str) -> bool:
+    return id == function or id.startswith(f"{function}[")
+
+
+def objection(report: Report, function: str, before: Mapping[str, str]) -> str:
+    """What in a run of its file speaks against the function, or against what else was changed there; empty when nothing does."""
+    if report.errors:
+        file, text = next(iter(report.errors.items()))
+        return f"{file} cannot be collected: {_last(text)}"
+    if report.outside:
+        return f"it did not run on its own checkout: {report.outside[0]} was imported"
+    own = {id for id in (*before, *report.cases) if is_of(id, function)}
+    if not own & report.cases.keys():
+        return f"{function} is gone, or did not run"
+    same = f"{function.split('::')[0]}::"
+    for id in sorted(own) + [id for id in before if id.startswith(same) and id not in own]:
+        now, was = report.outcome(id), before.get(id, "passed")
+        if now != "passed" and (id in own or was == "passed"):
+            what = "is gone, or did not run" if now == "missing" else f"is {now} now"
+            return f"{id} {what}{_why(report, id)}"
+    for id, case in report.cases.items():
+        if id not in before and case.outcome in BAD:
+            return f"{id} is new, and {case.outcome}{_why(report, id)}"
+    return ""
+
+
+def _why(report: Report, id: str) -> str:
+    case = report.cases.get(id)
+    words = (case.crash.message if case.crash else _last(case.text)) if case else ""
+    return f": {words.splitlines()[0][:200]}" if words.strip() else ""
+
+
+def _last(text: str) -> str:
+    return next((line.strip()[:200] for line in reversed(text.splitlines()) if line.strip()), "no reason is told")
+
+
+def _evidence(report: Report) -> dict[str, Any]:
+    ids = list({**report.items, **report.cases})[:EVIDENCE_MOST]
+    return {
+        "commit": report.commit,
+        "agent": report.agent,
+        "t": report.began,
+        "seconds": report.seconds,
+        "late": report.late,
+        "outcomes": {id: report.outcome(id) for id in ids},
+        "texts": {id: report.cases[id].text[-4000:] for id in ids if report.outcome(id) in BAD},
+        "errors": {file: text[-4000:] for file, text in report.errors.items()},
+    }

@@ -1,0 +1,564 @@
+"""Trials: real pytest in a clean checkout, run by a real agent; and what is read of its report, whatever stands in it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from muster import Fleet
+from muster.errors import MusterError, TimedOut, Unreachable, UsageError
+from muster.flow import trial
+from muster.flow.trial import Case, Item, Report, Where
+from muster.host import Found
+from muster.model import Agent, Status
+
+from ..conftest import Sshd, World, eventually
+
+ZOO = r"""
+import os, subprocess, sys, time
+import pytest
+
+@pytest.fixture
+def broken():
+    raise ValueError("no database")
+
+@pytest.fixture
+def untidy():
+    yield
+    raise ValueError("left open")
+
+def test_passes(): pass
+def test_fails():
+    assert 1 == 2
+def test_error(broken): pass
+def test_untidy(untidy): pass
+@pytest.mark.skip(reason="not today")
+def test_skipped(): pass
+@pytest.mark.xfail(reason="known")
+def test_xfailed(): assert 0
+@pytest.mark.xfail
+def test_xpassed(): pass
+@pytest.mark.parametrize("x", ["a b", "it's \"q\" $(x)", "\u00e9\u4e2d", "new\nline", "::", "[x]", ""])
+def test_odd(x):
+    assert x != "::"
+class TestClass:
+    def test_inside(self): pass
+def test_hangs():
+    time.sleep(1000)
+def test_dies(): os._exit(3)
+def test_interrupts(): raise KeyboardInterrupt
+def test_floods():
+    for _ in range(3000):
+        print("x" * 1000)
+    assert False, "y" * 1_000_000
+def test_sees_no_secret(): assert "MY_TOKEN" not in os.environ
+def test_sees_what_is_kept(): assert os.environ["MY_SETTING"] == "a 'b'\nc"
+def test_is_in_a_clean_checkout(): assert not os.path.exists("untracked") and "dirty" not in open(__file__).read()[:20]
+def test_last(): pass
+"""
+OUTCOMES = {
+    "test_passes": "passed",
+    "test_fails": "failed",
+    "test_error": "error",
+    "test_untidy": "error",
+    "test_skipped": "skipped",
+    "test_xfailed": "xfailed",
+    "test_xpassed": "passed",
+    "test_odd[a b]": "passed",
+    'test_odd[it\'s "q" $(x)]': "passed",
+    "test_odd[\\xe9\\u4e2d]": "passed",
+    "test_odd[new\\nline]": "passed",
+    "test_odd[::]": "failed",
+    "test_odd[[x]]": "passed",
+    "test_odd[]": "passed",
+    "TestClass::test_inside": "passed",
+    "test_hangs": "hung",
+    "test_dies": "error",
+    "test_interrupts": "error",
+    "test_floods": "failed",
+    "test_sees_no_secret": "passed",
+    "test_sees_what_is_kept": "passed",
+    "test_is_in_a_clean_checkout": "passed",
+    "test_last": "passed",
+}
+FILE = "tests/test_zoo.py"
+
+
+def where(**more: Any) -> Where:
+    keep = ("MY_SETTING", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    return Where(**{"run": "r", "pytest": (sys.executable, "-m", "pytest"), "keep": keep, "seconds": 2.0, **more})
+
+
+def project(world: World, files: dict[str, str], message: str = "tests") -> str:
+    """The commit that has these files too."""
+    for name, text in files.items():
+        path = world.repo / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    world.git("add", "-A")
+    world.git("commit", "-q", "-m", message)
+    return world.git("rev-parse", "HEAD")
+
+
+def fleet_of(world: World) -> Fleet:
+    return Fleet(world.env, str(world.repo))
+
+
+def state(world: World) -> tuple[str, str, str]:
+    """All that must not change in the user's repository."""
+    return (
+        world.git("for-each-ref"),
+        world.git("worktree", "list"),
+        world.git("--no-optional-locks", "status", "--porcelain"),
+    )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def environment() -> Iterator[None]:
+    """What the user has exported. Plugins of this environment are not part of the projects here, and slow to load."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("MY_TOKEN", "s3cret")
+    patch.setenv("MY_SETTING", "a 'b'\nc")
+    patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    world = World(tmp_path_factory.mktemp("zoo") / "w")
+    project(world, {FILE: ZOO})
+    (world.repo / "untracked").write_text("x")
+    (world.repo / FILE).write_text("# dirty\n" + ZOO)
+    yield world
+    world.end()
+
+
+@pytest.fixture(scope="module")
+def report(zoo: World) -> Report:
+    before = state(zoo)
+    report = trial.run(fleet_of(zoo), where(), "HEAD", timeout=120)
+    assert state(zoo) == before
+    return report
+
+
+def test_every_test_has_its_outcome_whatever_the_others_do(report: Report) -> None:
+    assert {id.removeprefix(f"{FILE}::"): case.outcome for id, case in report.cases.items()} == OUTCOMES
+    assert list(report.items) == list(report.cases)
+    assert not report.late and not report.errors and not report.outside
+
+
+def test_a_failure_says_where_and_why(report: Report) -> None:
+    fails, error, hangs = (report.cases[f"{FILE}::{name}"] for name in ("test_fails", "test_error", "test_hangs"))
+    line = ZOO.splitlines().index("    assert 1 == 2") + 1
+    assert fails.crash == (FILE, line, "assert 1 == 2") and "E       assert 1 == 2" in fails.text
+    assert error.crash and error.crash.message == "ValueError: no database"
+    assert hangs.crash and hangs.crash.message == "it hangs in test_hangs" and hangs.crash.file == FILE
+    assert report.cases[f"{FILE}::test_skipped"].text == "Skipped: not today"
+    assert report.cases[f"{FILE}::test_xfailed"].text == "known"
+    assert len(report.cases[f"{FILE}::test_floods"].text) <= 21_000
+
+
+def test_an_item_knows_its_function_and_its_lines(report: Report) -> None:
+    odd = [item for item in report.items.values() if item.function == f"{FILE}::test_odd"]
+    assert len(odd) == 7
+    rows = ZOO.splitlines()
+    assert (
+        rows[odd[0].line - 1].startswith("@pytest.mark.parametrize") and rows[odd[0].end - 1] == '    assert x != "::"'
+    )
+    inside = report.items[f"{FILE}::TestClass::test_inside"]
+    assert (inside.cls, inside.file) == ("TestClass", FILE)
+    assert report.items[f"{FILE}::test_xfailed"].marks == ("xfail",)
+
+
+def test_nothing_is_left_of_a_trial_but_its_record(zoo: World, report: Report) -> None:
+    assert zoo.agents() == {}
+    work = list((zoo.muster_home / "trash").glob("*/work/*"))
+    assert (zoo.muster_home / "trash").exists() and work == []
+
+
+def test_only_what_is_asked_for_runs(zoo: World) -> None:
+    odd = [f"{FILE}::{name}" for name in OUTCOMES if name.startswith("test_odd")]
+    asked = [*odd[1:6], f"{FILE}::TestClass", f"{FILE}::test_none", "tests/test_gone.py::test_x"]
+    report = trial.run(fleet_of(zoo), where(), "HEAD", asked)
+    assert list(report.cases) == [*odd[1:6], f"{FILE}::TestClass::test_inside"]
+    assert report.outcome(f"{FILE}::test_none") == "missing"
+
+
+@pytest.mark.slow
+def test_a_trial_whose_time_is_up_names_the_test_that_ran(zoo: World) -> None:
+    report = trial.run(
+        fleet_of(zoo), where(seconds=0.0), "HEAD", [f"{FILE}::test_passes", f"{FILE}::test_hangs"], timeout=2
+    )
+    assert report.late and report.status is None
+    assert [case.outcome for case in report.cases.values()] == ["passed", "hung"]
+    assert zoo.agents() == {}
+
+
+@pytest.mark.slow
+def test_a_trial_that_somebody_stops_is_an_error_and_leaves_nothing(zoo: World) -> None:
+    fleet, stopped = fleet_of(zoo), []
+
+    def look(one: Any) -> Any:
+        status = Fleet.look(fleet, one)
+        if status.state == "working" and not stopped:
+            stopped.append(fleet.stop(one, 0))
+        return status
+
+    fleet.look = look  # type: ignore[method-assign]
+    with pytest.raises(MusterError, match="was stopped before its tests ended"):
+        trial.run(fleet, where(seconds=0.0), "HEAD", [f"{FILE}::test_hangs"], timeout=60)
+    assert zoo.agents() == {}
+
+
+@pytest.mark.slow
+def test_a_test_that_failed_and_then_hangs_does_both(world: World) -> None:
+    """pytest takes away the clock that was set before a failure."""
+    text = "import time\ndef test_it(request):\n    request.addfinalizer(lambda: time.sleep(1000))\n    assert 0\ndef test_b(): pass\n"
+    project(world, {"test_a.py": text})
+    report = trial.run(fleet_of(world), where(seconds=1.0), "HEAD", timeout=120)
+    assert [case.outcome for case in report.cases.values()] == ["hung", "passed"] and not report.late
+
+
+@pytest.mark.slow
+def test_an_interrupted_session_may_take_its_time_to_end(world: World) -> None:
+    """The clock that was set for a test is not for what comes after it."""
+    test = "def test_a(): raise KeyboardInterrupt\ndef test_b(): pass\n"
+    project(world, {"test_a.py": test, "conftest.py": "import time\ndef pytest_sessionfinish(): time.sleep(2)\n"})
+    report = trial.run(fleet_of(world), where(seconds=1.0), "HEAD", timeout=120)
+    assert [case.outcome for case in report.cases.values()] == ["error", "passed"]
+
+
+def test_a_host_that_is_silent_for_a_while_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cut:
+        """A fleet that answers now and then."""
+
+        def __init__(self, *answers: str) -> None:
+            self.answers = iter(answers)
+
+        def look(self, one: Found) -> Status:
+            if (state := next(self.answers)) == "unreachable":
+                raise Unreachable("host box cannot be reached")
+            return one.status._replace(state=state)
+
+    one = Found(cast(Any, None), Status(Agent("id", "t", "command"), "box", "ssh", "starting"))
+    late = Cut("working", "unreachable", "unreachable", "done")
+    assert trial._wait(cast(Any, late), one, 60.0).state == "done"
+    monkeypatch.setattr(trial, "PATIENCE", -1.0)
+    with pytest.raises(Unreachable):
+        trial._wait(cast(Any, Cut("working", "unreachable", "done")), one, 60.0)
+    monkeypatch.setattr(trial, "GRACE", -100.0)
+    with pytest.raises(TimedOut, match="goes on after its time was up"):
+        trial._wait(cast(Any, Cut("working", "done")), one, 60.0)
+
+
+# Where they run
+
+
+@pytest.mark.slow
+def test_an_installation_that_links_to_the_users_folder_does_not_hide_the_checkout(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `pip install -e` makes it; also for the programs that tests start, and from a folder below the top."""
+    test = (
+        "import subprocess, sys, shop\n"
+        "def test_it():\n"
+        "    assert shop.VALUE == 'committed'\n"
+        "    out = subprocess.run([sys.executable, '-c', 'import shop; print(shop.VALUE)'], stdout=-1).stdout\n"
+        "    assert out == b'committed\\n'\n"
+    )
+    project(
+        world,
+        {"part/src/shop.py": "VALUE = 'committed'\n", "part/tests/test_it.py": test, "part/pytest.ini": "[pytest]\n"},
+    )
+    (world.repo / "part/src/shop.py").write_text("VALUE = 'not committed'\n")
+    monkeypatch.setenv("PYTHONPATH", f"{world.repo}/part/src")
+    at = where(source=str(world.repo / "part"))
+    report = trial.run(fleet_of(world), at, "HEAD")
+    assert report.outcome("tests/test_it.py::test_it") == "passed", report
+    assert report.items["tests/test_it.py::test_it"].file == "part/tests/test_it.py"
+    # One that no path shows is found out.
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "shop.py").write_text(
+        f"exec(open({str(world.repo / 'part/src/shop.py')!r}).read())\n__file__ = {str(world.repo / 'part/src/shop.py')!r}\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/site")
+    report = trial.run(fleet_of(world), at, "HEAD", collect=True)
+    assert report.outside == (str(world.repo / "part/src/shop.py"),)
+
+
+@pytest.mark.slow
+def test_with_xdist_it_is_the_same(zoo: World) -> None:
+    """One that interrupts would end both workers, and whatever the other one runs."""
+    words = ("-p", "xdist", "-n", "2", "--deselect", f"{FILE}::test_interrupts")
+    report = trial.run(fleet_of(zoo), where(args=words), "HEAD", timeout=120)
+    found = {id.removeprefix(f"{FILE}::"): case.outcome for id, case in report.cases.items()}
+    expected = {name: outcome for name, outcome in OUTCOMES.items() if name != "test_interrupts"}
+    assert found == expected
+    assert set(report.items) == set(report.cases)
+
+
+@pytest.mark.slow
+def test_on_a_host_it_is_the_same(world: World, sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of muster is there; of the user's environment only what the login has."""
+    monkeypatch.setenv("PATH", world.env["PATH"])
+    project(world, {FILE: ZOO})
+    before = state(world)
+    fleet = fleet_of(world)
+    report = trial.run(fleet, where(place="box"), "HEAD", timeout=120)
+    found = {id.removeprefix(f"{FILE}::"): case.outcome for id, case in report.cases.items()}
+    assert found == {**OUTCOMES, "test_sees_what_is_kept": "failed"}
+    assert state(world) == before and world.agents() == {}
+    assert report.agent.endswith("@box")
+
+
+@pytest.mark.slow
+def test_a_work_tree_of_the_users_repository_leaves_no_branch_either(zoo: World) -> None:
+    before = [line for line in state(zoo)[0].splitlines() if "refs/muster/trash/" not in line]
+    report = trial.run(fleet_of(zoo), where(mode="worktree"), "HEAD", [f"{FILE}::test_passes"])
+    assert report.outcome(f"{FILE}::test_passes") == "passed"
+    assert [line for line in state(zoo)[0].splitlines() if "refs/muster/trash/" not in line] == before
+    assert len(zoo.git("worktree", "list").splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["start", "working"])
+def test_what_a_killed_process_left_is_swept(world: World, moment: str) -> None:
+    project(world, {FILE: "import time\ndef test_hangs(): time.sleep(1000)\n"})
+    world.ok("create", "mine", "command", "--label", "run=r", "--", "sleep", "1000")
+    world.ok("create", "other", "command", "--label", "run=q", "--label", "role=trial", "--", "sleep", "1000")
+    program = (
+        "import os, signal, sys\nfrom muster import Fleet\nfrom muster.flow import trial\n"
+        "def told(event):\n    if event.step == 'seed' and sys.argv[1] == 'start': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "trial.run(Fleet(on_event=told), trial.Where('r', pytest=(sys.executable, '-m', 'pytest')), 'HEAD')\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, moment], cwd=world.repo, env=world.env)
+
+    def mine() -> list[str]:
+        return [name for name in world.agents() if name.startswith("r-trial-")]
+
+    if moment == "working":
+        eventually(lambda: mine() and world.state(mine()[0]) == "working")
+        process.send_signal(signal.SIGKILL)
+    process.wait()
+    (left,) = mine()
+    assert trial.sweep(fleet_of(world), "r") == [left]
+    assert sorted(world.agents()) == ["mine", "other"]
+    assert "r-trial" not in world.git("for-each-ref", "refs/heads") + world.git("worktree", "list")
+    assert trial.sweep(fleet_of(world), "r") == []
+
+
+@pytest.mark.parametrize("mode", ["in-place", "copy", ""])
+def test_what_is_no_clean_checkout_is_refused(zoo: World, mode: str) -> None:
+    with pytest.raises(UsageError, match="is no clean checkout"):
+        trial.run(fleet_of(zoo), where(mode=mode), "HEAD")
+    assert (zoo.repo / "untracked").exists()
+
+
+# What goes there
+
+
+def test_more_tests_than_can_be_named_are_named_by_their_files() -> None:
+    few = trial._plugin(where(), "/x", ["a.py::test_a"])
+    tests = [f"tests/test_{number % 50}.py::test_{os.urandom(20).hex()}" for number in range(20_000)]
+    many = trial._plugin(where(), "/x", tests)
+    all_of_them = trial._plugin(where(), "/x", [os.urandom(20).hex() for _ in range(20_000)])
+    assert told(few)["tests"] == ["a.py::test_a"]
+    assert told(many)["tests"] == sorted({test.split("::")[0] for test in tests})
+    assert told(all_of_them)["tests"] == []
+    assert all(len(text.encode()) < 100_000 for text in (few, many, all_of_them))
+
+
+def told(plugin: str) -> Any:
+    import base64
+    import zlib
+
+    return json.loads(zlib.decompress(base64.b64decode(plugin.rpartition('begin("')[2].rpartition('")')[0])))
+
+
+def test_the_probe_needs_nothing_but_pytest_and_python_3_8() -> None:
+    text = (Path(trial.HERE) / "probe.py").read_text()
+    tree = ast.parse(text, feature_version=(3, 8))
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert names - set(sys.stdlib_module_names) == {"pytest"}
+    assert len(text) < 20_000
+
+
+# What is read
+
+
+def lines(*told: dict[str, Any] | str) -> bytes:
+    return b"".join((one if isinstance(one, str) else json.dumps(one)).encode() + b"\n" for one in told)
+
+
+def one_test(*reports: tuple[str, str]) -> Case:
+    heard = [{"k": "report", "id": "t", "when": when, "outcome": outcome} for when, outcome in reports]
+    return trial.read(lines({"k": "start", "id": "t"}, *heard, {"k": "finish", "id": "t", "seconds": 2})).cases["t"]
+
+
+@pytest.mark.parametrize(
+    ("reports", "outcome"),
+    [
+        ([("call", "passed")], "passed"),
+        ([("call", "failed")], "failed"),
+        ([("setup", "failed")], "error"),
+        ([("call", "passed"), ("teardown", "failed")], "error"),
+        ([("call", "failed"), ("teardown", "failed")], "failed"),
+        ([("setup", "skipped")], "skipped"),
+        ([("call", "failed"), ("call", "passed")], "failed"),
+        ([("call", "skipped"), ("call", "passed")], "passed"),
+        ([("call", "rerun"), ("call", "passed")], "passed"),
+        ([], "missing"),
+    ],
+)
+def test_one_outcome_follows_from_the_phases(reports: list[tuple[str, str]], outcome: str) -> None:
+    case = one_test(*reports)
+    assert (case.outcome, case.seconds) == (outcome, 2.0)
+
+
+RAW = lines(
+    {"k": "session", "version": 1, "top": "/w"},
+    {"k": "item", "id": "a.py::t[1]", "function": "a.py::t", "file": "a.py", "line": 1, "end": 3, "class": "", "marks": []},
+    {"k": "start", "id": "a.py::t[1]"},
+    {"k": "report", "id": "a.py::t[1]", "when": "call", "outcome": "failed", "xfail": False, "crash": ["a.py", 2, "no"], "text": "é\u001b[31mno"},
+    {"k": "finish", "id": "a.py::t[1]", "seconds": 0.5},
+    {"k": "start", "id": "a.py::u"},
+    "Timeout (0:00:01)!",
+    "Thread 0x1 (most recent call first):",
+    '  File "/usr/lib/x.py", line 7 in other',
+    "Thread 0x2 (most recent call first):",
+    '  File "/usr/lib/python3.11/socket.py", line 700 in read',
+    '  File "/w/a.py", line 9 in u',
+    {"k": "session", "version": 1, "top": "/w"},
+    {"k": "start", "id": "a.py::v"},
+    {"k": "report", "id": "a.py::v", "when": "call", "outcome": "passed"},
+    {"k": "finish", "id": "a.py::v", "seconds": 0.5},
+    {"k": "end", "status": 1, "outside": []},
+)  # fmt: skip
+
+
+def test_a_report_says_what_happened() -> None:
+    seen = trial.read(RAW)
+    assert seen.items == {"a.py::t[1]": Item("a.py::t[1]", "a.py::t", "a.py", 1, 3)}
+    assert {id: case.outcome for id, case in seen.cases.items()} == {
+        "a.py::t[1]": "failed",
+        "a.py::u": "hung",
+        "a.py::v": "passed",
+    }
+    assert seen.cases["a.py::t[1]"].text == "éno"
+    assert seen.cases["a.py::u"].crash == ("a.py", 9, "it hangs in u")
+    assert seen.status == 1
+
+
+def test_a_report_that_is_cut_off_is_read_up_to_there() -> None:
+    whole = trial.read(RAW).cases
+    known = 0
+    for end in range(len(RAW)):
+        seen = trial.read(RAW[:end]).cases
+        finished = {
+            id: case for id, case in seen.items() if case.text != "pytest ended while it ran" and id != "a.py::u"
+        }
+        assert finished.items() <= whole.items()
+        assert len(finished) >= known
+        known = len(finished)
+    assert known == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{",
+        b"null",
+        b'{"k":["item"],"id":"x"}',
+        b'{"k":"item","id":5}',
+        b'{"k":"item","id":"x","line":-1,"end":"9","file":7,"marks":"skip","class":null}',
+        b'{"k":"report","id":"x","outcome":["failed"],"when":{},"crash":[1,2,3],"text":{}}',
+        b'{"k":"report","id":"x","outcome":"failed","when":"call","crash":"here","text":9}',
+        b'{"k":"finish","id":"x","seconds":NaN}',
+        b'{"k":"finish","id":"x","seconds":1e999}',
+        b'{"k":"finish","id":"never begun","seconds":1}',
+        b'{"k":"end","status":"9","outside":{}}',
+        b'{"k":"end","status":' + b"9" * 5000 + b"}",
+        b'{"k":"x","y":' + b"[" * 100_000,
+        b'{"k":"start","id":"\\ud800"}',
+        b"Timeout (\xff\xfe",
+        b'  File "/w/a.py", line 99999999999999999999 in u',
+        b"\0" * 1000,
+    ],
+)
+def test_no_line_of_a_report_does_any_harm(line: bytes) -> None:
+    raw = RAW + lines({"k": "start", "id": "x"}) + line + b"\n" + lines({"k": "finish", "id": "x", "seconds": 1})
+    seen = trial.read(raw)
+    assert {"a.py::t[1]", "a.py::u", "a.py::v", "x"} <= seen.cases.keys()
+    assert all(case.outcome in trial.OUTCOMES and 0 <= case.seconds < 1e9 for case in seen.cases.values())
+    json.dumps([seen.items, seen.cases, seen.errors, seen.status, seen.outside], allow_nan=False)
+
+
+# Whether something is mended
+
+BEFORE = {"a.py::t[1]": "failed", "a.py::t[2]": "passed", "a.py::u": "passed", "a.py::v": "failed", "a.py::w": "flaky"}
+NOW = {"a.py::t[1]": "passed", "a.py::t[2]": "passed", "a.py::u": "passed", "a.py::v": "failed", "a.py::w": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ({}, ""),
+        ({"a.py::t[1]": "failed"}, "a.py::t[1] is failed now: no"),
+        ({"a.py::t[1]": "skipped"}, "a.py::t[1] is skipped now: no"),
+        ({"a.py::t[1]": "xfailed"}, "a.py::t[1] is xfailed now: no"),
+        ({"a.py::t[2]": "missing"}, "a.py::t[2] is gone, or did not run"),
+        ({"a.py::t[1]": "missing", "a.py::t[2]": "missing"}, "a.py::t is gone, or did not run"),
+        ({"a.py::t[3]": "skipped"}, "a.py::t[3] is skipped now: no"),
+        ({"a.py::u": "hung"}, "a.py::u is hung now: no"),
+        ({"a.py::u": "missing"}, "a.py::u is gone, or did not run"),
+        ({"a.py::v": "missing", "a.py::w": "missing"}, ""),
+        ({"a.py::new": "error"}, "a.py::new is new, and error: no"),
+        ({"a.py::new": "skipped"}, ""),
+    ],
+)
+def test_what_speaks_against_a_fix_is_said(now: dict[str, str], words: str) -> None:
+    outcomes = {**NOW, **now}
+    cases = {id: Case(id, one, text="why\nno\n") for id, one in outcomes.items() if one != "missing"}
+    assert trial.objection(Report(cases=cases), "a.py::t", BEFORE) == words
+
+
+def test_code_that_is_not_the_checkouts_speaks_against_a_fix() -> None:
+    seen = Report(cases={id: Case(id, one) for id, one in NOW.items()}, outside=("/home/u/shop.py",))
+    assert "/home/u/shop.py was imported" in trial.objection(seen, "a.py::t", BEFORE)
+
+
+def test_a_file_that_cannot_be_collected_speaks_against_a_fix() -> None:
+    seen = Report(errors={"a.py": "E   SyntaxError: invalid syntax\n"})
+    assert trial.objection(seen, "a.py::t", BEFORE) == "a.py cannot be collected: E   SyntaxError: invalid syntax"
+
+
+def test_a_fix_counts_when_it_passes_each_time_in_a_checkout_of_its_own(world: World) -> None:
+    """The second commit passes only where nothing was left by a run before it."""
+    base = project(world, {"test_a.py": "import os\ndef test_x():\n    assert 0\ndef test_y(): pass\n"})
+    good = project(world, {"test_a.py": "import os\ndef test_x():\n    os.mkdir('made')\ndef test_y(): pass\n"})
+    bad = project(world, {"test_a.py": "def test_x(): pass\n"})
+    fleet, before = fleet_of(world), {"test_a.py::test_x": "failed", "test_a.py::test_y": "passed"}
+    verified = trial.check_fix(fleet, where(), good, "test_a.py::test_x", before, times=2)
+    assert verified.ok and verified.words == "passed 2 of 2 times"
+    assert [run["outcomes"] for run in verified.evidence] == [dict.fromkeys(before, "passed")] * 2
+    assert {run["commit"] for run in verified.evidence} == {good}
+    refused = trial.check_fix(fleet, where(), bad, "test_a.py::test_x", before, times=2)
+    assert (
+        not refused.ok and refused.words == "test_a.py::test_y is gone, or did not run" and len(refused.evidence) == 1
+    )
+    unfair = trial.check_fix(fleet, where(), base, "test_a.py::test_y", before)
+    assert (unfair.ok, unfair.evidence) == (False, [])
+    changed = trial.check_fix(fleet, where(), base, "test_a.py::test_y", before, times=1, fix=False)
+    assert changed.ok and changed.evidence[0]["outcomes"]["test_a.py::test_x"] == "failed"
+    json.dumps(verified.evidence)
