@@ -1,0 +1,176 @@
+"""What only others can say, asked once and written down: the gate's verdicts on commits, and resolved conflicts.
+
+How a commit is tested and who resolves is not known here. Nobody is believed: a red verdict is asked for again before it costs anything, and a
+resolution may change only what the two sides changed and leave no markers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from .changes import SUBMODULE
+from .merging import Merge, Repository
+from .result import shown
+from .run import read, write
+from .units import Piece, Unit
+
+#: Of what a gate says, the last so many characters are kept.
+OUTPUT_MOST = 64 << 10
+
+
+class Verdict(NamedTuple):
+    ok: bool
+    words: str = ""
+    """What is wrong, in a phrase."""
+    output: str = ""
+
+
+class Gate(Protocol):
+    """The only thing that runs the project's code."""
+
+    def check(self, commit: str, tests: Sequence[str]) -> Verdict:
+        """Whether all tests of the commit can be collected, lint is content, and these tests pass."""
+        ...
+
+    def full(self, commit: str) -> Verdict:
+        """Whether the whole suite is at least as good as it was on the base."""
+        ...
+
+
+class Conflict(NamedTuple):
+    unit: Unit
+    onto: str
+    """The commit that the unit is to be applied on."""
+    paths: tuple[str, ...]
+    collides: tuple[str, ...]
+    """The accepted units that it seems to collide with."""
+
+
+class Journal:
+    """Answers that are not asked for again, each in a file of its own that is there whole or not at all."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+
+    def get(self, kind: str, key: object) -> dict[str, Any] | None:
+        return read(self._path(kind, key))
+
+    def put(self, kind: str, key: object, answer: dict[str, Any]) -> None:
+        write(self._path(kind, key), answer)
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        names = [name for name in os.listdir(self.folder) if name.startswith(f"{kind}-") and name.endswith(".json")]
+        return [found for name in names if (found := read(os.path.join(self.folder, name)))]
+
+    def _path(self, kind: str, key: object) -> str:
+        return os.path.join(self.folder, f"{kind}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:40]}.json")
+
+
+class Jury:
+    """The gate, whose answers are written down. It is heard again before it costs a unit: one that is red only once is flaky."""
+
+    def __init__(
+        self, git: Repository, gate: Gate, journal: Journal, refs: str, say: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self.git, self.gate, self.journal, self.refs, self.say = git, gate, journal, refs, say
+        self.flaky: dict[str, None] = {}
+
+    def check(self, commit: str, tests: Sequence[str], again: bool = False) -> Verdict:
+        return self._heard(
+            commit, ["check", commit, sorted(tests), again], lambda: self.gate.check(commit, tests), again
+        )
+
+    def full(self, commit: str) -> Verdict:
+        first = self._heard(commit, ["full", commit, False], lambda: self.gate.full(commit), False)
+        return first if first.ok else self._heard(commit, ["full", commit, True], lambda: self.gate.full(commit), True)
+
+    def _heard(self, commit: str, key: list[Any], ask: Callable[[], Verdict], again: bool) -> Verdict:
+        known = self.journal.get("verdict", key)
+        if known:
+            verdict = Verdict(bool(known["ok"]), str(known["words"]), str(known["output"]))
+        else:
+            self.git.move((f"{self.refs}/tested", commit, None))
+            verdict = ask()
+            verdict = verdict._replace(output=verdict.output[-OUTPUT_MOST:])
+            self.journal.put("verdict", key, verdict._asdict())
+        self.say({"kind": key[0], "commit": commit, "ok": verdict.ok, "words": verdict.words, "known": bool(known)})
+        if again and verdict.ok:
+            self.flaky[commit] = None
+        return verdict
+
+
+class Resolver:
+    """Answers for conflicts, from before or from `ask`; `refs` is where they are held on to."""
+
+    def __init__(
+        self, git: Repository, journal: Journal, refs: str, base: str, ask: Callable[[Conflict], str | None]
+    ) -> None:
+        self.git, self.journal, self.refs, self.base, self.ask = git, journal, refs, base, ask
+        self.known = sorted(journal.all("resolution"), key=lambda answer: int(answer["number"]))
+
+    def settle(self, piece: Piece, tree: str, merge: Merge, collides: Sequence[str]) -> tuple[str, str]:
+        """The tree that applying the piece on `tree` comes to, or empty and why not. `merge` is how far git came."""
+        who = [piece.name, piece.before, piece.after]
+        answer = self.journal.get("resolution", [who, tree])
+        if not answer:
+            found, why = self._recalled(who, piece, tree, merge) or self._asked(piece, tree, merge, collides)
+            answer = {"number": len(self.known), "unit": who, "merged": merge.tree, "tree": found, "why": why}
+            answer["conflicts"] = merge.conflicts
+            if found:
+                held = self.git.siblings([(merge.tree, found)])[0]
+                self.git.move((f"{self.refs}/resolved/{answer['number']}", held, None))
+            self.journal.put("resolution", [who, tree], answer)
+            self.known.append(answer)
+        return answer["tree"], answer["why"]
+
+    def _recalled(self, who: list[str], piece: Piece, tree: str, merge: Merge) -> tuple[str, str] | None:
+        """An answer from before, when the rest of the tree was another.
+
+        What the answer did to the conflict is merged into the conflict as it is now: where that is not the same, it does not fit.
+        """
+        for answer in reversed(self.known):
+            conflicts = answer["conflicts"]
+            if answer["unit"] != who or conflicts.keys() != merge.conflicts.keys():
+                continue
+            if not answer["tree"]:
+                if conflicts == merge.conflicts:
+                    return "", answer["why"]
+                continue
+            now, then = self.git.siblings([(answer["merged"], merge.tree), (answer["merged"], answer["tree"])])
+            found = self.git.merge(now, then)
+            if found.conflicts:
+                continue
+            # A conflict without markers (a binary file, say) that is not the very same would pass unseen.
+            done = {change.path for change in self.git.changes([(merge.tree, found.tree)])[0]}
+            open_ = {path for path, stages in merge.conflicts.items() if stages != conflicts[path] and path not in done}
+            if not open_ and not self._flaw(piece, tree, found.tree):
+                return found.tree, ""
+        return None
+
+    def _asked(self, piece: Piece, tree: str, merge: Merge, collides: Sequence[str]) -> tuple[str, str]:
+        onto = self.git.commits([(tree, self.base)])[0]
+        commit = self.ask(Conflict(piece.unit, onto, tuple(merge.paths), tuple(collides)))
+        if commit is None:
+            return "", ""
+        found = self.git.trees([commit]).get(commit)
+        flaw = self._flaw(piece, tree, found) if found else f"has no commit {shown(commit)}"
+        return ("", f"the resolution {flaw}") if flaw or not found else (found, "")
+
+    def _flaw(self, piece: Piece, tree: str, found: str) -> str:
+        """What is wrong with a resolution, as a phrase that begins with a verb."""
+        made, ours = self.git.changes([(tree, found), (piece.before, tree)])
+        touched = piece.paths | {change.path for change in ours}
+        marked = {change.path for change in piece.changes if any(hunk.marked for hunk in change.hunks or ())}
+        for change in made:
+            if change.path not in touched:
+                return f"changes {shown(change.path)}, which neither side changed"
+            if change.path not in marked and any(hunk.marked for hunk in change.hunks or ()):
+                return f"leaves conflict markers in {shown(change.path)}"
+            if SUBMODULE in (change.old_mode, change.new_mode):
+                return f"changes the submodule {shown(change.path)}"
+        return "" if made else "changes nothing"

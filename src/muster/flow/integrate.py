@@ -1,0 +1,317 @@
+"""Many agents' work becomes one linear, tested branch: equal patches once, the most important first, nothing that is red.
+
+All of it is computed on trees, without a checkout. What is slow or cannot be repeated (the gate's verdicts, resolved conflicts) is written
+down first, so what was killed comes to the same commits when it is begun again. How a commit is tested and who resolves a conflict
+is not known here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from .. import Host
+from ..errors import NotFound, Refused, UsageError
+from .answers import Conflict, Gate, Journal, Jury, Resolver, Verdict
+from .branch import Applied, build, proofs
+from .changes import touch
+from .merging import Repository
+from .result import shown
+from .run import NAME
+from .units import UNCHANGED, LeftOut, Pair, Piece, Unit, collapsed, foreseen, pieces, ranked
+
+__all__ = ["Accepted", "Conflict", "Delivery", "Gate", "LeftOut", "Pair", "Unit", "Verdict", "integrate"]
+
+BATCH_FIRST = 8
+BATCH_MOST = 64
+#: So many units may be ejected because the whole suite is red; then nothing is delivered.
+ROUNDS = 3
+
+
+class Accepted(NamedTuple):
+    name: str
+    reason: str
+    """What its place is for."""
+    commit: str
+    """Where its implementation is or, if it has none, the rest of it; empty when others had brought all of it."""
+    collapsed: tuple[str, ...]
+    """Units that are equal to it."""
+    proof: str
+    """See `branch.proofs`."""
+
+
+class Delivery(NamedTuple):
+    commit: str
+    """Empty when nothing is delivered; then `why` tells why."""
+    branch: str
+    why: str
+    accepted: tuple[Accepted, ...]
+    """The most important first."""
+    left_out: dict[str, LeftOut]
+    graph: tuple[Pair, ...]
+    resolved: tuple[str, ...]
+    flaky: tuple[str, ...]
+    """Commits that the gate called red, and green when it was asked again."""
+    proof: str
+    """What the gate said of the whole suite on this very commit."""
+    git_calls: dict[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self._asdict(),
+            "accepted": [one._asdict() for one in self.accepted],
+            "left_out": {name: left._asdict() for name, left in self.left_out.items()},
+            "graph": [pair._asdict() for pair in self.graph],
+        }
+
+
+def integrate(
+    host: Host,
+    gitdir: str,
+    base: str,
+    units: Sequence[Unit],
+    *,
+    run: str,
+    folder: str,
+    kind: Callable[[str], str],
+    gate: Gate,
+    resolve: Callable[[Conflict], str | None],
+    say: Callable[[dict[str, Any]], None],
+    order: Sequence[str] = (),
+) -> Delivery:
+    """Make the branch `muster-run/RUN` of the units on top of the commit `base`; what is written down goes to `folder`.
+
+    `kind` says of a path whether it is `implementation`; `resolve` gives a commit whose tree is a resolved conflict, or None;
+    `order` names the units that come first. Every unit is accepted, equal to an accepted one, or left out with a reason.
+    Raises `Refused` when the branch is checked out or holds work that was not delivered by this run, `GitFailed`
+    when the repository is damaged or the disk full. May be killed anywhere and called again.
+    """
+    if not NAME.match(run):
+        raise UsageError(f"{run!r} is not a name for a run", "use letters, digits, - and _, at most 40")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    git = Repository(host, gitdir, os.path.join(folder, "git"))
+    tree = git.trees([base]).get(base)
+    if not tree:
+        raise NotFound(f"there is no commit {shown(base)} in the repository")
+    branch = f"refs/heads/muster-run/{run}"
+    refs = f"refs/muster/runs/{run}/reduce"
+    _movable(git, branch, refs)
+    found, left = pieces(git, units, kind)
+    reasons = ranked(found := collapsed(git, found), order)
+    by_name = {piece.name: piece for piece in found}
+    queue = [by_name[name] for name in reasons]
+    graph = foreseen(git, queue)
+    say({"kind": "ranked", "units": len(units), "order": list(reasons), "conflicts": len(graph)})
+    journal = Journal(os.path.join(folder, "journal"))
+    jury = Jury(git, gate, journal, refs, say)
+    resolver = Resolver(git, journal, refs, base, resolve)
+    work = Integration(git, base, tree, queue, left, jury, resolver, say)
+    commit, homes, proof, words, why = "", dict[str, str](), dict[str, str](), "", ""
+    try:
+        commit, homes, words = work.go(kind, run)
+        proof = proofs(git, work.applied)
+        _deliver(git, branch, refs, commit)
+    except Nothing as nothing:
+        why = str(nothing)
+        work.give_up(why)
+    git.close()
+    say({"kind": "delivered", "commit": commit} if commit else {"kind": "nothing", "why": why})
+    return Delivery(
+        commit=commit,
+        branch=branch.removeprefix("refs/heads/") if commit else "",
+        why=why,
+        accepted=tuple(
+            Accepted(piece.name, reasons[piece.name], homes[piece.name], piece.names[1:], proof[piece.name])
+            for piece, *_ in work.applied
+        ),
+        left_out=work.all_left(),
+        graph=graph,
+        resolved=tuple(one.piece.name for one in work.applied if one.resolved),
+        flaky=tuple(jury.flaky),
+        proof=words,
+        git_calls=dict(git.calls),
+    )
+
+
+class Nothing(Exception):
+    """There is nothing to deliver; says why."""
+
+
+class Integration:
+    """The queue of pieces, and how far it has been applied."""
+
+    def __init__(
+        self,
+        git: Repository,
+        base: str,
+        tree: str,
+        queue: Sequence[Piece],
+        left: dict[str, LeftOut],
+        jury: Jury,
+        resolver: Resolver,
+        say: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.git, self.base, self.tree, self.queue, self.jury, self.resolver = git, base, tree, queue, jury, resolver
+        self.say = say
+        self.never = left
+        """Left out before anything was applied."""
+        self.ejected: dict[str, LeftOut] = {}
+        self.left: dict[str, LeftOut] = {}
+        """Left out for what was applied before them."""
+        self.applied: list[Applied] = []
+
+    def go(self, kind: Callable[[str], str], run: str) -> tuple[str, dict[str, str], str]:
+        """The commit to be delivered, where each piece is, and what the gate said of it. Raises `Nothing`."""
+        place = 0
+        for chance in range(ROUNDS, -1, -1):
+            self.fill(place)
+            commit, homes = build(self.git, self.base, self.tree, self.applied, kind, run)
+            if not commit:
+                raise Nothing("no unit was left that changes anything")
+            verdict = self.jury.full(commit)
+            if verdict.ok:
+                return commit, homes, verdict.words or "green"
+            if chance:
+                place = self.eject_for_suite(verdict)
+        raise Nothing(f"the whole suite is still red after {ROUNDS} units were ejected: {verdict.words}")
+
+    def fill(self, place: int) -> None:
+        """Apply the queue from this place on, in batches that grow while they are green; a red one loses its first culprit."""
+        size = BATCH_FIRST
+        while place < len(self.queue):
+            start = len(self.applied)
+            for number in range(place, min(place + size, len(self.queue))):
+                self.apply(number)
+            if len(self.applied) == start or self.check(start, len(self.applied)).ok:
+                place, size = place + size, min(2 * size, BATCH_MOST)
+                continue
+            count = first_red(start, len(self.applied), partial(self.red, start))
+            verdict = self.check(start, count, again=True)
+            if verdict.ok:
+                place = self.cut(count)
+            elif count > 1 or (found := self.jury.check(self.base, ())).ok:
+                place = self.eject(count, verdict)
+            else:
+                raise Nothing(f"the base itself is red: {found.words}")
+            size = BATCH_FIRST
+
+    def eject_for_suite(self, verdict: Verdict) -> int:
+        """The first piece that makes the whole suite red goes; returns the place to go on from."""
+        count = first_red(0, len(self.applied), lambda count: not self.jury.full(self.commit(count)).ok)
+        if count < len(self.applied):
+            verdict = self.jury.full(self.commit(count))
+        if count == 1 and not (found := self.jury.full(self.base)).ok:
+            raise Nothing(f"the whole suite is red on the base itself: {found.words}")
+        return self.eject(count, verdict)
+
+    def eject(self, count: int, verdict: Verdict) -> int:
+        """Leave out for good what was applied as number `count`; returns the place to go on from."""
+        piece = self.applied[count - 1].piece
+        place = self.cut(count)
+        self.applied.pop()
+        self.ejected[piece.name] = LeftOut(f"red in the gate: {verdict.words}", verdict.output)
+        self.say({"kind": "ejected", "unit": piece.name, "words": verdict.words})
+        return place
+
+    def cut(self, count: int) -> int:
+        """Go back to where `count` pieces were applied; what came after them has another chance, from the place that is returned."""
+        del self.applied[count:]
+        place = self.applied[-1].place + 1
+        for piece in self.queue[place:]:
+            self.left.pop(piece.name, None)
+        return place
+
+    def commit(self, count: int) -> str:
+        return self.git.commits([(self.applied[count - 1].tree, self.base)])[0]
+
+    def red(self, start: int, end: int) -> bool:
+        return not self.check(start, end).ok
+
+    def check(self, start: int, end: int, again: bool = False) -> Verdict:
+        """Hear the gate on all that is applied up to `end`, with the tests of what is new and of what has paths in common with it."""
+        new = [one.piece for one in self.applied[start:end]]
+        paths = set().union(*(piece.paths for piece in new))
+        old = [one.piece for one in self.applied[:start] if one.piece.paths & paths]
+        tests = dict.fromkeys(test for piece in new + old for test in piece.tests)
+        return self.jury.check(self.commit(end), tuple(tests), again)
+
+    def apply(self, place: int) -> None:
+        piece = self.queue[place]
+        if piece.name in self.ejected:
+            return
+        if missing := self.missing(piece):
+            self.left[piece.name] = LeftOut(f"it builds on {missing}, which is left out")
+            return
+        tree = self.applied[-1].tree if self.applied else self.tree
+        ours, theirs = self.git.siblings([(piece.before, tree), (piece.before, piece.after)])
+        merge = self.git.merge(ours, theirs)
+        if not merge.conflicts:
+            self.applied.append(Applied(piece, place, merge.tree, False))
+            return
+        collides = self.collides(piece, set(merge.paths))
+        self.say({"kind": "conflict", "unit": piece.name, "paths": merge.paths, "collides": collides})
+        settled, why = self.resolver.settle(piece, tree, merge, collides)
+        if settled:
+            self.applied.append(Applied(piece, place, settled, True))
+            return
+        names = ", ".join(collides[:3]) + (" and others" if len(collides) > 3 else "") or "what is accepted"
+        paths = ", ".join(map(shown, merge.paths[:3])) + (" and others" if len(merge.paths) > 3 else "")
+        self.left[piece.name] = LeftOut(f"conflicts with {names} in {paths}" + (f"; {why}" if why else ""))
+
+    def missing(self, piece: Piece) -> str:
+        """A unit that the piece requires, and that is not there."""
+        wanted = set(piece.unit.requires) - {name for name, left in self.never.items() if left.reason == UNCHANGED}
+        if wanted:
+            wanted -= {name for one in self.applied for name in one.piece.names}
+        return min(wanted, default="")
+
+    def collides(self, piece: Piece, paths: set[str]) -> list[str]:
+        """The applied pieces whose lines the piece gets in the way of; if that cannot be told, those that changed the same paths."""
+        mine = {change.path: change for change in piece.changes if change.path in paths}
+        sharing = [one.piece for one in self.applied if one.piece.paths & paths]
+        close = [
+            other.name
+            for other in sharing
+            if any(change.path in mine and touch(change, mine[change.path]) for change in other.changes)
+        ]
+        return close or [other.name for other in sharing]
+
+    def give_up(self, why: str) -> None:
+        self.applied.clear()
+        for piece in self.queue:
+            self.left.setdefault(piece.name, LeftOut(f"nothing is delivered: {why}"))
+
+    def all_left(self) -> dict[str, LeftOut]:
+        found = dict(self.never)
+        for piece in self.queue:
+            if left := self.ejected.get(piece.name) or self.left.get(piece.name):
+                found[piece.name] = left
+                found |= {twin: LeftOut(f"equal to {piece.name}: {left.reason}") for twin in piece.names[1:]}
+        return found
+
+
+def first_red(green: int, end: int, red: Callable[[int], bool]) -> int:
+    """The first red number after a green one, given that `end` is red."""
+    while end - green > 1:
+        middle = (green + end) // 2
+        green, end = (green, middle) if red(middle) else (middle, end)
+    return end
+
+
+def _movable(git: Repository, branch: str, refs: str) -> str:
+    """Where the branch is, which may be moved from there; else `Refused`."""
+    name = branch.removeprefix("refs/heads/")
+    if where := git.checked_out(branch):
+        raise Refused(f"{name} is checked out in {where}", "git switch to another branch there")
+    at = git.ref(branch)
+    if at and not git.ref(f"{refs}/delivered/{at}"):
+        raise Refused(f"{name} has commits that this run did not make", f"git branch -m {name} ANOTHER-NAME")
+    return at
+
+
+def _deliver(git: Repository, branch: str, refs: str, commit: str) -> None:
+    # First that it is ours: killed in between, the branch can still be moved the next time.
+    git.move((f"{refs}/delivered/{commit}", commit, None))
+    git.move((branch, commit, _movable(git, branch, refs)))
