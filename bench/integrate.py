@@ -1,0 +1,70 @@
+"""The rows of integration: units that share files become one branch, with a gate that answers at once. `python -m bench.integrate` shows them alone.
+
+The floor is one bare `git merge-tree` for each unit, run by the same host. Memory and the project's own tests have no part in it.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from muster.flow.integrate import Verdict
+from tests.flow.lab import crowd
+
+SIZES = (240, 1000)
+#: Of the whole, in seconds.
+GOALS = {240: 120.0}
+
+
+class Green:
+    """A gate that costs nothing."""
+
+    def check(self, commit: str, tests: Sequence[str]) -> Verdict:
+        return Verdict(True)
+
+    def full(self, commit: str) -> Verdict:
+        return Verdict(True)
+
+
+def measured(folder: Path, count: int) -> tuple[float, float, int]:
+    """Seconds of the integration and of the floor, and the git processes of the former."""
+    lab, units = crowd(folder, count)
+    began = time.perf_counter()
+    done = lab.integrate(units, Green())
+    taken = time.perf_counter() - began
+    if len(done.accepted) != count:
+        raise SystemExit(f"bench: {count - len(done.accepted)} of {count} units were left out: {done.left_out}")
+    began = time.perf_counter()
+    for unit in units:
+        lab.host.run(
+            ["git", f"--git-dir={lab.top}/.git", "merge-tree", "--write-tree", units[0].tip, unit.tip], input=b""
+        )
+    return taken, time.perf_counter() - began, sum(done.git_calls.values())
+
+
+def rows() -> list[tuple[str, float, float]]:
+    """What was measured, muster's seconds and the floor's."""
+    found = []
+    for count in SIZES:
+        with tempfile.TemporaryDirectory(prefix="mb-", ignore_cleanup_errors=True) as folder:
+            taken, floor, calls = measured(Path(folder), count)
+        found.append((f"{count} units into one branch ({calls} git calls)", taken, floor))
+    return found
+
+
+def main() -> int:
+    print(f"{'work':<50} {'muster':>9} {'floor':>9} {'ratio':>6} {'goal':>6}")
+    missed = False
+    for count, (work, taken, floor) in zip(SIZES, rows(), strict=True):
+        goal = GOALS.get(count)
+        missed |= goal is not None and taken > goal
+        shown = f"{goal:.0f} s" if goal else "-"
+        print(f"{work:<50} {taken:>7.3f} s {floor:>7.3f} s {taken / floor:>6.1f} {shown:>6}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
