@@ -362,7 +362,7 @@ def test_an_answer_for_another_conflict_is_not_taken(lab: Lab) -> None:
 
     def resolve(conflict: Conflict) -> str | None:
         asked.append(conflict.unit.name)
-        text = changed(2, 8, word=b"both")
+        text = changed(2, 8, word=b"other").replace(b"other 2", b"both 2")
         files: dict[str, dict[str, Content]] = {"binary": {"src/new.py": b"new\n"}, "lines": {"src/a.py": text}}
         mine = files.get(conflict.unit.name)
         return lab.commits([(conflict.onto, mine)])[0] if mine else None
