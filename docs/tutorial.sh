@@ -998,7 +998,43 @@ wait
 muster runs rm long
 
 # =====================================================================
-# 19. Where to look for more
+# 19. A better test suite
+# =====================================================================
+
+# In a repository with pytest: run all tests without agents first, and say who would get one. The playbooks stand in for a coding client's work.
+muster improve -a replay --playbooks ../plays --dry-run
+
+# One agent for each test; what they did is verified in a clean checkout, and what holds becomes one branch. Your own work tree stays as it is.
+muster improve -a replay --playbooks ../plays --run mend
+git log --oneline main..muster-run/mend
+
+# What became of each test: claimed and verified, how many came how far, and what was left out and why.
+muster runs show mend
+
+# Some tests only, once more although they are done, believed after two runs; and all that may hold the agents back.
+muster improve test_calc.py --agent replay --playbooks ../plays --tutorial tutorial.sh --all --times 2 --max-agents 4 --budget 5 --budget-tokens 100000 --timeout 5m --stall 10m --retries 2 --questions stop --permissions ask --integrator none --rank code --run again --new --keep -- -q
+
+# How the tests are called, a linter that every batch must please, and paths that no agent may change.
+muster config set improve.pytest '["python3", "-m", "pytest", "-q"]'
+muster config set improve.lint '["python3", "-m", "compileall", "-q", "calc.py"]'
+muster config set improve.protected '["vendor/**"]'
+
+# Make the branch again, when somebody has talked to an agent that was stuck and it has submitted since. Without an integrator, what conflicts is left out.
+muster reduce mend --integrator none
+
+# All that reduce can be told. --pr pushes the branch and opens a pull request with your own gh; no agent can.
+muster reduce mend --playbooks ../plays --times 1 --max-agents 2 --budget 5 --budget-tokens 100000 --timeout 5m --stall 10m --retries 1 --questions answer --permissions ask --rank agent --integrator replay --pr
+
+# What agents want somebody to know, counted over all runs, until it is closed.
+muster runs escalations
+muster runs close "$(muster runs escalations --json | grep -o '"id": "[^"]*"' | cut -d '"' -f 4)"
+
+# For programs: events as JSON Lines, and the delivery as the last of them.
+muster improve -a replay --playbooks ../plays --run mend --json --verbose
+muster reduce mend --integrator none --json --verbose
+
+# =====================================================================
+# 20. Where to look for more
 # =====================================================================
 
 # Agents: making them, looking at them, talking to them.
@@ -1033,6 +1069,8 @@ muster record --help
 
 # Runs: one agent for each item.
 muster map --help
+muster improve --help
+muster reduce --help
 muster runs --help
 
 # Tutorials: their blocks and their tests.

@@ -248,10 +248,28 @@ def _runs(world: World) -> list[Argv]:
     shows: list[Argv] = [
         ("runs",),
         ("runs", "show", "seen"),
+        ("runs", "escalations"),
         ("runs", "set", "seen", "max_agents=3"),
         ("runs", "rm", "seen"),
     ]
     return shows
+
+
+def _improve(world: World, folder: str = "in-improve") -> list[Argv]:
+    """A suite of one test, which is good as it is."""
+    repo, plays = world.folder / folder, world.folder / "plays"
+    (repo / "test_it.py").write_text("def test_it():\n    pass\n")
+    world.git("add", "-A", cwd=repo)
+    world.git("commit", "-q", "-m", "a test", cwd=repo)
+    plays.mkdir(exist_ok=True)
+    (plays / "test_it.toml").write_text('[[step]]\nsubmit = "ok"\nsummary = "unchanged"\n[[step]]\nturn = "Done."\n')
+    words = ("improve", "-a", "replay", "--playbooks", str(plays), "--run", folder)
+    return [(*words, "--dry-run"), words]
+
+
+def _reduce(world: World) -> list[Argv]:
+    world.ok(*_improve(world, "in-reduce")[1], cwd=world.folder / "in-reduce", timeout=120)
+    return [("reduce", "in-reduce", "--integrator", "none")]
 
 
 SITUATIONS: dict[str, Callable[[World], list[Argv]]] = {
@@ -280,6 +298,8 @@ SITUATIONS: dict[str, Callable[[World], list[Argv]]] = {
     "gc": _gc,
     "record": lambda world: [("record", "talk"), ("record", "talk", "-o", str(world.folder / "talk-again.toml"))],
     "map": lambda world: [("map", "-a", "command", "--items", items(world), "--dry-run", "--", "echo", "{item}")],
+    "improve": _improve,
+    "reduce": _reduce,
     "runs": _runs,
     "tutorial list": _tutorial_list,
     "tutorial check": _tutorial_check,
@@ -300,7 +320,9 @@ def run_json(world: World, argv: Argv, **more: Any) -> tuple[int, Any]:
     cut = argv.index("--") if "--" in argv else len(argv)
     result = world.run(*argv[:cut], "--json", *argv[cut:], **more)
     assert "Traceback" not in result.stderr and "bug in muster" not in result.stderr, f"{argv}: {result!r}"
-    return result.code, one_document(result.stdout)
+    # Of those that print events as they go the last line is what it came to.
+    said = result.stdout.splitlines(keepends=True)[-1] if argv[0] in ("improve", "reduce") else result.stdout
+    return result.code, one_document(said)
 
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.stem)
@@ -318,7 +340,7 @@ def test_a_verb_prints_one_document_that_fits_its_schema(verb: str, fleet: World
         (folder / ".muster").mkdir()
         (folder / ".muster" / "config.toml").write_text('[commands.create]\nconnect_command = "true"\n')
     for argv in SITUATIONS[verb](fleet):
-        code, document = run_json(fleet, argv, cwd=folder if verb in ("trust", "config") else None)
+        code, document = run_json(fleet, argv, cwd=folder if verb in ("trust", "config", "improve") else None)
         found = verb == "tutorial check" and not document["ok"]
         assert code == (2 if verb == "connect" else 1 if found else 0), f"{argv}: {document}"
         fits(document, verb)

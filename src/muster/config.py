@@ -23,6 +23,7 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
     "notify": ("command", "on"),
     "permissions": ("allow", "deny"),
     "budget": ("dollars", "tokens", "agents", "time", "day_dollars", "day_tokens", "agent_dollars", "agent_tokens"),
+    "improve": ("pytest", "lint", "env", "tutorial", "times", "implementation", "other", "protected", "allow"),
     "limits": ("start", "launch_rate", "memory", "disk", "load"),
     "trash": ("days",),
     "prices": None,

@@ -164,6 +164,15 @@ UNHAPPY: dict[str, list[Row]] = {
         Row(2, "map -a command box --items /dev/null -- true", "'box' is not a host", "write @HOST"),
         Row(2, "map -a command --items no-such-file -- true", "cannot read no-such-file", "muster map --help"),
     ],
+    "improve": [
+        Row(2, "improve -a replay --playbooks nowhere", "there is no folder nowhere", "one TOML file for each test"),
+        Row(5, "improve -a command", "type command takes no task", "-a claude"),
+        Row(2, "improve -a replay --rank luck", "invalid choice: 'luck'", "muster improve --help"),
+    ],
+    "reduce": [
+        Row(3, "reduce nothing", "there is no run 'nothing'", "runs: "),
+        Row(2, "reduce", "required: RUN", "muster reduce --help"),
+    ],
     "runs": [
         Row(3, "runs show nothing", "there is no run 'nothing'", "runs: "),
         Row(2, "runs frobnicate x", "no action 'frobnicate'", "use one of: show"),

@@ -285,6 +285,19 @@ def test_parts_have_every_file_once_and_are_about_as_large() -> None:
     assert max(sizes) - min(sizes) <= 1
 
 
+#: What a test says of a program that it ran, which ended with a traceback.
+QUOTED = """AssertionError: expected the command to succeed, but it exited with 1
+  $ till {}
+  ! Traceback (most recent call last):
+  !   File "/x/{}/cli.py", line 104, in chosen
+  !     since = month(args.month)
+  !   File "/x/ledger.py", line 85, in month
+  !     return first.replace(month=13)
+  !            ^^^^^^^^^^^^^
+  ! ValueError: month must be in 1..12
+  ? 1"""
+
+
 def failed(
     name: str, message: str, file: str = "tests/conftest.py", line: int = 5, outcome: str = "failed"
 ) -> Standing:
@@ -307,6 +320,8 @@ def failed(
         (failed("a", "it hangs in read", outcome="hung"), failed("b", "it hangs in read", outcome="hung"), True),
         (failed("a", "ApiError: rate limit reached for x"), failed("b", "OSError: too many requests"), False),
         (failed("a", "OSError: no\nand another error"), failed("b", "OSError: no"), True),
+        (failed("a", QUOTED.format("list", 23), "tests/test_a.py", 15), failed("b", QUOTED.format("sum", 99), "tests/test_a.py", 15), True),
+        (failed("a", QUOTED.format("list", 23), "tests/test_a.py", 15), failed("b", QUOTED.replace("month", "day").format("list", 23), "tests/test_a.py", 15), False),
     ],
 )  # fmt: skip
 def test_failures_are_alike_or_not(one: Standing, other: Standing, alike: bool) -> None:

@@ -530,17 +530,17 @@ NOW = {"a.py::t[1]": "passed", "a.py::t[2]": "passed", "a.py::u": "passed", "a.p
 def test_what_speaks_against_a_fix_is_said(now: dict[str, str], words: str) -> None:
     outcomes = {**NOW, **now}
     cases = {id: Case(id, one, text="why\nno\n") for id, one in outcomes.items() if one != "missing"}
-    assert trial.objection(Report(cases=cases), "a.py::t", BEFORE) == words
+    assert trial.objection(Report(cases=cases), "a.py::t", BEFORE)[0] == words
 
 
 def test_code_that_is_not_the_checkouts_speaks_against_a_fix() -> None:
     seen = Report(cases={id: Case(id, one) for id, one in NOW.items()}, outside=("/home/u/shop.py",))
-    assert "/home/u/shop.py was imported" in trial.objection(seen, "a.py::t", BEFORE)
+    assert "/home/u/shop.py was imported" in trial.objection(seen, "a.py::t", BEFORE)[0]
 
 
 def test_a_file_that_cannot_be_collected_speaks_against_a_fix() -> None:
     seen = Report(errors={"a.py": "E   SyntaxError: invalid syntax\n"})
-    assert trial.objection(seen, "a.py::t", BEFORE) == "a.py cannot be collected: E   SyntaxError: invalid syntax"
+    assert trial.objection(seen, "a.py::t", BEFORE)[0] == "a.py cannot be collected: E   SyntaxError: invalid syntax"
 
 
 def test_a_fix_counts_when_it_passes_each_time_in_a_checkout_of_its_own(world: World) -> None:
@@ -551,7 +551,8 @@ def test_a_fix_counts_when_it_passes_each_time_in_a_checkout_of_its_own(world: W
     fleet, before = fleet_of(world), {"test_a.py::test_x": "failed", "test_a.py::test_y": "passed"}
     verified = trial.check_fix(fleet, where(), good, "test_a.py::test_x", before, times=2)
     assert verified.ok and verified.words == "passed 2 of 2 times"
-    assert [run["outcomes"] for run in verified.evidence] == [dict.fromkeys(before, "passed")] * 2
+    seen = [dict.fromkeys(before, "passed"), {"test_a.py::test_x": "passed"}]
+    assert [run["outcomes"] for run in verified.evidence] == seen, "its neighbours once"
     assert {run["commit"] for run in verified.evidence} == {good}
     refused = trial.check_fix(fleet, where(), bad, "test_a.py::test_x", before, times=2)
     assert (
@@ -562,3 +563,20 @@ def test_a_fix_counts_when_it_passes_each_time_in_a_checkout_of_its_own(world: W
     changed = trial.check_fix(fleet, where(), base, "test_a.py::test_y", before, times=1, fix=False)
     assert changed.ok and changed.evidence[0]["outcomes"]["test_a.py::test_x"] == "failed"
     json.dumps(verified.evidence)
+
+
+def test_a_neighbour_that_wavers_without_the_change_says_nothing_against_it(world: World, tmp_path: Path) -> None:
+    count = f"import pathlib\nfile = pathlib.Path({str(tmp_path / 'count')!r})\n"
+    wavers = (
+        count + "def test_n():\n    file.write_text((file.read_text() if file.exists() else '') + 'x')\n"
+        "    assert len(file.read_text()) % 3 != 1\n"
+    )
+    base = project(world, {"test_a.py": wavers + "def test_x():\n    assert 0\n"})
+    good = project(world, {"test_a.py": wavers + "def test_x():\n    assert 1\n"})
+    before = {"test_a.py::test_x": "failed", "test_a.py::test_n": "passed"}
+    fleet = fleet_of(world)
+    verified = trial.check_fix(fleet, where(), good, "test_a.py::test_x", before, times=2, base=base)
+    assert verified.ok, verified.words
+    (tmp_path / "count").unlink()
+    refused = trial.check_fix(fleet, where(), good, "test_a.py::test_x", before, times=2)
+    assert not refused.ok and "test_n is failed now" in refused.words, "where nobody knows better it counts"

@@ -39,6 +39,8 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Runs": {
         "map": "run one agent for each item of the input",
+        "improve": "give each test of a suite an agent, verify what they did, and make one branch of it",
+        "reduce": "make one tested branch of what many agents did",
         "runs": "show the runs of map, and ask something of one",
     },
     "Tutorials": {

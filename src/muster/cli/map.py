@@ -39,6 +39,26 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("-p", "--prompt", default="", help="the first message; {item} and the fields of the item are filled in")
     add("--prompt-file", metavar="FILE", help="the first message, from a file")
     add("--items", default="-", metavar="FILE", help="the items, one a line (default: stdin)")
+    agents(parser)
+    add("--mode", choices=MODES, help="the kind of work dir (default: as create)")
+    add("--branch", default="", metavar="BASE", help="start from this commit (default: what you have)")
+    add("--clean", action="store_true", help="start from the commit, without your uncommitted work")
+    add(
+        "--label",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="a label for the agents; can be given more than once",
+    )
+    add("--run", default="", dest="name", metavar="NAME", help="the name of the run (default: map-1, map-2 …)")
+    add("--new", action="store_true", help="a new run, also when one of the same input is not finished")
+    add("--keep", action="store_true", help="keep the agents and their work dirs; they are only stopped")
+    add("--dry-run", action="store_true", help="say what would be done, and end")
+
+
+def agents(parser: argparse.ArgumentParser) -> None:
+    """How the agents of a run are made and held back: the same for each verb that has runs."""
+    add = parser.add_argument
     add("--max-agents", type=_agents, default=20, metavar="N", help="at most so many at once (default: 20)")
     add("--budget", type=_dollars, default=0.0, metavar="DOLLARS", help="stop and harvest when this is spent")
     add("--budget-tokens", type=common.count, default=0, metavar="N", help="the same, in tokens")
@@ -64,20 +84,6 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="an agent that asks: is told once that nobody is there, waits for you, or is ended (default: answer)",
     )
     add("--permissions", choices=PERMISSIONS, default="ask", help="who answers the client's permission dialogs")
-    add("--mode", choices=MODES, help="the kind of work dir (default: as create)")
-    add("--branch", default="", metavar="BASE", help="start from this commit (default: what you have)")
-    add("--clean", action="store_true", help="start from the commit, without your uncommitted work")
-    add(
-        "--label",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="a label for the agents; can be given more than once",
-    )
-    add("--run", default="", dest="name", metavar="NAME", help="the name of the run (default: map-1, map-2 …)")
-    add("--new", action="store_true", help="a new run, also when one of the same input is not finished")
-    add("--keep", action="store_true", help="keep the agents and their work dirs; they are only stopped")
-    add("--dry-run", action="store_true", help="say what would be done, and end")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..fleet import Fleet
-from . import render
+from . import improve, render
+
+if TYPE_CHECKING:
+    from ..flow.run import Run
 
 EXAMPLES = """
 muster runs
@@ -15,13 +18,14 @@ muster runs pause map-1
 muster runs set map-1 max_agents=4 dollars=20
 muster runs stop map-1
 muster runs rm map-1
+muster runs escalations
 """
 TEXT = """
-Shows the runs of map, or one of them with all its tasks. The others ask something of the process that runs it: pause (no more is
+Shows the runs of map and improve, or one of them with all its tasks. Some actions ask something of the process that runs it: pause (no more is
 launched) and resume, stop (its agents are harvested and ended, the rest is cancelled), set (another limit). rm removes a run's
-directory; branches stay.
+directory and its agents; branches stay. escalations shows what agents want somebody to know, close ID hides one of them.
 """
-ACTIONS = ("show", "pause", "resume", "stop", "set", "rm")
+ACTIONS = ("show", "pause", "resume", "stop", "set", "rm", "escalations", "close")
 KEYS = ("max_agents", "dollars", "tokens", "launch_rate")
 
 
@@ -38,14 +42,22 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         return _all(args, [one.picture() for one in runs.all_runs(fleet.home)])
     if args.action not in ACTIONS:
         raise UsageError(f"runs has no action {args.action!r}", f"use one of: {', '.join(ACTIONS)}")
+    if args.action == "escalations":
+        return _escalations(args, fleet)
     if not args.name:
         raise UsageError(f"which run to {args.action}?", "muster runs shows them")
+    if args.action == "close":
+        return _close(args, fleet)
     one = runs.find(fleet.home, args.name)
     if args.action == "show":
-        return _show(args, one.picture())
+        return _show(args, fleet, one)
     if args.values and args.action != "set":
         raise UsageError(f"runs {args.action} takes no values", f"muster runs set {args.name} KEY=VALUE")
     if args.action == "rm":
+        if not one.held():
+            chosen, _ = fleet.select(labels={"run": one.name})
+            for agent in chosen:
+                fleet.destroy(agent)
         one.remove()
         told = f"removed {one.name}; its branches stay"
     elif args.action == "set":
@@ -103,23 +115,82 @@ def _all(args: argparse.Namespace, pictures: list[dict[str, Any]]) -> int:
     return 0
 
 
-def _show(args: argparse.Namespace, picture: dict[str, Any]) -> int:
+def _show(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
+    picture = one.picture()
+    counts, before = _funnels(fleet, one)
     if args.json:
-        render.document(picture)
+        render.document({**picture, "funnel": counts})
         return 0
     render.out(f"{picture['name']} is {picture['state']}: {picture['folder']}")
     rows = [
         [
             task["id"],
             task["outcome"] or task["state"],
+            task["verified"] or "-",
             str(task["attempts"]),
             _cost(task),
             task["branch"] if task["commits"] else "-",
-            (task["reason"] or task["summary"] or "")[:80],
+            (task["reason"] or task["summary"] or "").partition("\n")[0][:80],
         ]
         for task in picture["tasks"]
     ]
-    render.table(["TASK", "OUTCOME", "TRIES", "COST", "BRANCH", "WHY"], rows)
+    render.table(["TASK", "OUTCOME", "VERIFIED", "TRIES", "COST", "BRANCH", "WHY"], rows)
+    if counts:
+        render.out("")
+        improve.funnel(one.name, counts, before)
+        for name, left in (runs_read(one, "delivery.json").get("left_out") or {}).items():
+            render.out(f"left out {name}: {render.plain(left['reason'])}")
+        _escalations(args, fleet)
+    return 0
+
+
+def _funnels(fleet: Fleet, one: Run) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """How far the tasks of a run came, and those of the run before it in the same repository."""
+    from ..flow import reduce
+    from ..flow import run as runs
+
+    about = one.about()
+    if about.get("kind") != "improve":
+        return None, None
+    alike = [run for run in runs.all_runs(fleet.home) if run.about().get("kind") == "improve"]
+    older = [run for run in alike if run.about().get("repo") == about.get("repo")]
+    older = [run for run in older if run.about().get("created", 0) < about.get("created", 0)]
+    return reduce.funnel(one), reduce.funnel(older[0]) if older else None
+
+
+def runs_read(one: Run, name: str) -> dict[str, Any]:
+    from ..flow import run as runs
+
+    return runs.read(one.path(name)) or {}
+
+
+def _escalations(args: argparse.Namespace, fleet: Fleet) -> int:
+    from ..flow import memory
+
+    known = {key: one for key, one in memory.escalations(fleet.home).items() if not one.get("closed")}
+    if args.json:
+        rows = [
+            {"id": key, "text": one["text"], "count": len(one["by"]), "by": one["by"]} for key, one in known.items()
+        ]
+        render.document({"escalations": rows})
+    elif known:
+        ranked = sorted(known.items(), key=lambda pair: -len(pair[1]["by"]))
+        render.table(
+            ["ESCALATION", "COUNT", "TEXT"], [[key, str(len(one["by"])), one["text"][:100]] for key, one in ranked]
+        )
+    elif args.action == "escalations":
+        render.note("nobody wants a person's attention")
+    return 0
+
+
+def _close(args: argparse.Namespace, fleet: Fleet) -> int:
+    from ..flow import memory
+
+    text = memory.close(fleet.home, args.name)
+    if args.json:
+        render.document({"name": args.name, "action": "close"})
+    else:
+        render.note(f"closed: {render.plain(text)[:100]}")
     return 0
 
 

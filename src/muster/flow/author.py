@@ -64,8 +64,12 @@ class Place(NamedTuple):
 
 def prompt(name: str, **slots: str) -> str:
     """A template with its slots filled. ValueError for a slot that has no value, and for a value that has no slot."""
+    return filled(template(name), name, **slots)
+
+
+def template(name: str) -> str:
     with open(os.path.join(HERE, "prompts", f"{name}.md"), encoding="utf-8") as file:
-        return filled(file.read(), name, **slots)
+        return file.read()
 
 
 def filled(text: str, name: str, **slots: str) -> str:

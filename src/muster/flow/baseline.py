@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -238,10 +239,11 @@ def fingerprint(function: Function, case: Case) -> tuple[str, str]:
     """What makes a failure the same as others, and that in words.
 
     An error is known by what it says, wherever it was raised. An assertion and a hang say little: they are also known by the
-    file they were in, and where that is the function's own body they are like no other.
+    file they were in, and where that is the function's own body they are like no other. But where what they say has the
+    traceback of a program that was run, it is that program's error that counts.
     """
     crash = case.crash or Crash("", 0, _last(case.text))
-    said = (crash.message.strip().splitlines() or [case.outcome])[0]
+    said = _raised(crash.message) or (crash.message.strip().splitlines() or [case.outcome])[0]
     placed = case.outcome == "hung" or said.startswith(("assert", "AssertionError"))
     own_body = placed and crash.file == function.file and function.line <= crash.line <= function.end
     line = f"{said} ({crash.file})" if placed and not own_body else said
@@ -253,6 +255,21 @@ def fingerprint(function: Function, case: Case) -> tuple[str, str]:
         digest = hashlib.sha256(function.id.encode("utf-8", "replace")).hexdigest()[:8]
         return f"{print.key}:{digest}", f"in the body of {function.id}: {shown}"
     return print.key, f"the same line: {shown}"
+
+
+def _raised(message: str) -> str:
+    """The error of the last traceback that is quoted in a message, with the function that raised it; empty when there is none."""
+    inner = message.rpartition("Traceback (most recent call last):")[2]
+    if inner == message:
+        return ""
+    place = ""
+    for line in inner.splitlines()[1:]:
+        plain = re.sub(r"^[\s>|!E]*(?=File |\S)", "", line)
+        if frame := re.match(r'File "(.*)", line \d+, in (\S+)', plain):
+            place = f" ({os.path.basename(frame[1])}, {frame[2]})"
+        elif place and re.match(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning)\b", plain):
+            return plain + place
+    return ""
 
 
 def cut(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,9 @@ from .governor import Governor, Limits
 from .map import Plan, Scheduler
 from .purse import Estimate
 from .watch import Rules
+
+Say = Callable[[dict[str, Any]], None]
+Shown = Callable[[Scheduler], None]
 
 
 class Wish(NamedTuple):
@@ -90,35 +94,42 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[runs.Run, bool]:
     return runs.make(fleet.home, name, about, made), True
 
 
-def go(
-    fleet: Fleet, wish: Wish, run: runs.Run, say: Callable[[dict[str, Any]], None], shown: Callable[[Scheduler], None]
-) -> bool:
+def go(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
     """Run it to its end (True), or to where somebody asked for one. `Refused` when another process runs it."""
     if run.finished():
         return True
+    with run.holding():
+        done = work(fleet, wish, run, say, shown)
+        if done:
+            finish(run, say)
+        return done
+
+
+def work(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
+    """All tasks that the run has now, by the process that holds it."""
     kind = fleet.type(wish.spec.type)
     limits = estimate(fleet, wish)[1]
-    with run.holding():
-        field = FleetField(fleet, run, wish.spec, speaks=kind.speaks, keep=wish.keep)
-        state = runs.read(run.path("state.json")) or {}
-        governor = Governor.from_json(limits, state.get("governor"), field.now())
-        breaker = patterns.Breaker()
-        breaker.restore(state.get("breaker"))
-        if run.control():
-            run.ask(state="")  # what was asked of the process before
-        plan = Plan(wish.places, Rules(kind.speaks, wish.stall, wish.questions), wish.retries)
-        scheduler = Scheduler(run, plan, governor, breaker, field, say, random.random)
-        field.waits = lambda: shown(scheduler)
-        undo = field.heed_interrupts()
-        try:
-            done = scheduler.go()
-        finally:
-            undo()
-        if done:
-            picture = run.picture()
-            runs.write(run.path("finished.json"), {"t": field.now(), "outcomes": picture["outcomes"]})
-            say(run.event("finished", field.now(), outcomes=picture["outcomes"]))
-        return done
+    field = FleetField(fleet, run, wish.spec, speaks=kind.speaks, keep=wish.keep)
+    state = runs.read(run.path("state.json")) or {}
+    governor = Governor.from_json(limits, state.get("governor"), field.now())
+    breaker = patterns.Breaker()
+    breaker.restore(state.get("breaker"))
+    if run.control():
+        run.ask(state="")  # what was asked of the process before
+    plan = Plan(wish.places, Rules(kind.speaks, wish.stall, wish.questions), wish.retries)
+    scheduler = Scheduler(run, plan, governor, breaker, field, say, random.random)
+    field.waits = lambda: shown(scheduler)
+    undo = field.heed_interrupts()
+    try:
+        return scheduler.go()
+    finally:
+        undo()
+
+
+def finish(run: runs.Run, say: Say, **more: Any) -> None:
+    now, outcomes = time.time(), run.picture()["outcomes"]
+    runs.write(run.path("finished.json"), {"t": now, "outcomes": outcomes, **more})
+    say(run.event("finished", now, outcomes=outcomes))
 
 
 def code(outcomes: dict[str, int]) -> int:

@@ -78,7 +78,12 @@ class FleetField:
         place = Address.parse(f"{told['name']}@{told['place']}" if told["place"] else str(told["name"]))
         labels = {**self.wish.labels, "run": self.run.name, "task": task.id}
         spec = self.wish._replace(
-            address=place, args=task.args, message=text, labels=labels, env={**self.wish.env, **env}
+            address=place,
+            args=task.args,
+            message=text,
+            labels=labels,
+            env={**self.wish.env, **env},
+            branch=task.base or self.wish.branch,
         )
         self.fleet.create(spec)
 
@@ -172,16 +177,18 @@ class FleetField:
         return found
 
     def clear(self, attempt: Attempt) -> None:
+        """One that has not done its task is only stopped: somebody may want to talk to it."""
+        told = attempt.outcome or {}
+        keep = self.keep or (attempt.final and told.get("outcome") != "ok")
         try:
             one = self.fleet.get(str(attempt.agent["address"]))
         except NotFound:
             one = None
-        if one is not None and self.keep:
+        if one is not None and keep:
             self.fleet.stop(one, 2.0)
         elif one is not None:
             self.fleet.destroy(one)
-        told = attempt.outcome or {}
-        if told.get("tip") and told.get("commits") and told.get("repo") and not self.keep:
+        if told.get("tip") and told.get("commits") and told.get("repo") and not keep:
             _ref(self.fleet.local, str(told["repo"]), f"refs/heads/{told['branch']}", str(told["tip"]))
 
 

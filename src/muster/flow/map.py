@@ -175,7 +175,7 @@ class Scheduler:
         for attempt in job.tries:
             if attempt.outcome:
                 self._count(attempt.outcome)
-                if not attempt.outcome.get("kept") and attempt.agent.get("name"):
+                if not attempt.outcome.get("kept") and attempt.agent.get("name") and not attempt.cleared:
                     self.left[str(attempt.agent.get("place", ""))][str(attempt.agent["name"])] = job, attempt
         if job.tries and not job.last.outcome:
             self._move(job, "found")
@@ -492,7 +492,11 @@ class Scheduler:
             self.field.alert(alert.cause, alert.text)
 
     def _clear(self, job: Job, attempt: Attempt) -> None:
-        self._begin(("clear", f"{job.task.id}#{attempt.number}"), lambda: self.field.clear(attempt))
+        def work() -> None:
+            self.field.clear(attempt)
+            self.run.clear(attempt)
+
+        self._begin(("clear", f"{job.task.id}#{attempt.number}"), work)
 
     def _cleared(self, job: Job, error: MusterError | None) -> None:
         if error is not None:

@@ -39,6 +39,11 @@ class Attempt(NamedTuple):
     def final(self) -> bool:
         return bool(self.outcome and self.outcome.get("final"))
 
+    @property
+    def cleared(self) -> bool:
+        """Its agent was ended and cleared away: what has become of it since is not the run's affair."""
+        return os.path.exists(os.path.join(self.folder, "cleared"))
+
 
 class Run:
     def __init__(self, folder: str) -> None:
@@ -91,13 +96,16 @@ class Run:
             tries = self.attempts(task.id)
             last = tries[-1] if tries else None
             told = (last.outcome or {}) if last else {}
+            checked = read(self.path("tasks", task.id, "verified.json")) or {}
+            words = checked.get("words") if checked.get("ok") is False else None
             rows.append(
                 {
                     "id": task.id,
                     "item": task.item[:500],
                     "outcome": told.get("outcome") if last and last.final else None,
                     "state": "done" if last and last.final else "running" if last else "todo",
-                    "reason": told.get("reason") or None,
+                    "verified": checked.get("result"),
+                    "reason": told.get("reason") or words or None,
                     "summary": told.get("summary") or None,
                     "attempts": len(tries),
                     "agent": last.agent.get("address") if last else None,
@@ -151,9 +159,19 @@ class Run:
         write(os.path.join(folder, "agent.json"), agent)
         return Attempt(task, number, folder, agent, None)
 
+    def add(self, tasks: Sequence[Task]) -> None:
+        """More tasks; those that it has already, by their ids, are left as they are."""
+        known = self.tasks()
+        ids = {task.id for task in known}
+        lines = [task.to_json() for task in (*known, *(task for task in tasks if task.id not in ids))]
+        write(self.path("tasks.jsonl"), "".join(json.dumps(line, ensure_ascii=True) + "\n" for line in lines).encode())
+
     def end(self, attempt: Attempt, outcome: dict[str, Any]) -> Attempt:
         write(os.path.join(attempt.folder, "outcome.json"), {"version": VERSION, **outcome})
         return attempt._replace(outcome=outcome)
+
+    def clear(self, attempt: Attempt) -> None:
+        write(os.path.join(attempt.folder, "cleared"), b"")
 
     def ask(self, **wishes: Any) -> None:
         write(self.path("control.json"), {**self.control(), **wishes})

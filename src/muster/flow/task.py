@@ -25,15 +25,19 @@ class Task(NamedTuple):
     fields: dict[str, str]
     prompt: str
     args: tuple[str, ...] = ()
+    base: str = ""
+    """The commit that its agent starts from; empty is the run's."""
 
     def to_json(self) -> dict[str, Any]:
-        return self._asdict()
+        told = self._asdict()
+        return told if self.base else {key: value for key, value in told.items() if key != "base"}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Task:
         fields = {str(key): str(value) for key, value in data["fields"].items()}
         args = tuple(str(arg) for arg in data["args"])
-        return cls(str(data["id"]), int(data["number"]), str(data["item"]), fields, str(data["prompt"]), args)
+        words = str(data["id"]), int(data["number"]), str(data["item"])
+        return cls(*words, fields, str(data["prompt"]), args, str(data.get("base", "")))
 
 
 def items(text: str) -> list[dict[str, str]]:
@@ -83,10 +87,9 @@ def fill(template: str, fields: dict[str, str], where: str) -> str:
 def tasks(found: Iterable[dict[str, str]], prompt: str, args: Sequence[str]) -> list[Task]:
     made = []
     for number, fields in enumerate(found, 1):
-        words = re.sub(r"[^a-z0-9]+", "-", fields["item"].lower()[:200]).strip("-")[:40].strip("-")
         made.append(
             Task(
-                f"{number:04d}-{words}".rstrip("-"),
+                name(number, fields["item"]),
                 number,
                 fields["item"],
                 fields,
@@ -95,6 +98,12 @@ def tasks(found: Iterable[dict[str, str]], prompt: str, args: Sequence[str]) -> 
             )
         )
     return made
+
+
+def name(number: int, item: str) -> str:
+    """What the task of an item is called."""
+    words = re.sub(r"[^a-z0-9]+", "-", item.lower()[:200]).strip("-")[:40].strip("-")
+    return f"{number:04d}-{words}".rstrip("-")
 
 
 def digest(about: Sequence[object]) -> str:

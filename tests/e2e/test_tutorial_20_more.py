@@ -1,4 +1,4 @@
-"""Tutorial section 19, Where to look for more: the help of every verb, and the end of everything."""
+"""Tutorial section 20, Where to look for more: the help of every verb, and the end of everything."""
 
 from __future__ import annotations
 
@@ -57,9 +57,11 @@ def test_help_of_the_verbs_for_runs(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # Runs: one agent for each item.
     muster map --help
+    muster improve --help
+    muster reduce --help
     muster runs --help
     """)
-    expect_help(e2e, "map", "runs")
+    expect_help(e2e, "map", "improve", "reduce", "runs")
 
 
 def test_help_of_the_verbs_for_their_life(e2e: E2eSession) -> None:

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..fleet import Fleet
+from ..model import Address, Spec
+from . import common, map, render
+
+if TYPE_CHECKING:
+    from ..flow.improve import Wish
+    from ..flow.reduce import Reduction
+    from ..flow.run import Run
+
+EXAMPLES = """
+muster improve -a claude --permissions bypass
+muster improve tests/e2e -a codex --permissions bypass --budget 20 @box1 @box2
+muster improve --dry-run
+muster improve -a replay --playbooks plays -- -x
+"""
+TEXT = """
+Runs the tests of this repository without agents first. Failures that are alike get one agent, whose fix the others start from;
+then every other test function gets its own, to fix it or to make it better. What each of them did is verified in a clean
+checkout, and all that holds becomes the branch muster-run/RUN. Your own work tree is never touched. Kill it at any moment:
+the same command goes on.
+"""
+REST = "PYTEST ARGS"
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("places", nargs="*", default=[], metavar="PATH|@HOST", help="tests (default: all), and hosts for the agents")
+    add("-a", "--agent", dest="type", default="", metavar="TYPE", help="the agents' type (default: as create)")
+    add("--playbooks", default="", metavar="DIR", help="for replay: a playbook for each test, test_name.toml")
+    add("--tutorial", default="", metavar="FILE", help="the tutorial that tests cite (default: as tutorial list)")
+    add(
+        "--all",
+        action="store_true",
+        dest="everything",
+        help="also tests that need nothing, or are done in an open branch",
+    )
+    add(
+        "--times",
+        type=common.count,
+        default=0,
+        metavar="N",
+        help="so often a test must pass to be believed (default: 3)",
+    )
+    map.agents(parser)
+    ending(parser)
+    add("--run", default="", dest="name", metavar="NAME", help="the name of the run (default: improve-1, improve-2 …)")
+    add("--new", action="store_true", help="a new run, also when one like it is not finished")
+    add("--keep", action="store_true", help="keep all agents and their work dirs; they are only stopped")
+    add("--dry-run", action="store_true", help="run the tests, say what would be done, and end")
+
+
+def ending(parser: argparse.ArgumentParser) -> None:
+    """How the branch is made."""
+    add = parser.add_argument
+    add("--integrator", default="", metavar="TYPE", help="who resolves conflicts (default: the agents' type), or none")
+    add("--rank", choices=("code", "agent"), default="code", help="who puts the fixes into order (default: code)")
+    add("--pr", action="store_true", help="push the branch and open a pull request with your gh")
+
+
+def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    from ..flow import improve
+
+    wish = wished(args, fleet)
+    improve.check(fleet, wish)
+    _, _, dirty = improve.base_of(fleet, "")
+    directory, new = improve.directory(fleet, wish)
+    if not args.json:
+        word = "run" if new else "going on with run"
+        render.note(f"{word} {directory.name} (muster runs show {directory.name})")
+        if dirty and new:
+            render.note(f"it starts from your last commit: {dirty} changed files of yours are not in it")
+        moved = improve.base_of(fleet, "")[1] != directory.about().get("base")
+        if moved and not new:
+            render.note("your branch has moved since the run began; it goes on from where it began (--new begins anew)")
+    display = map.Display(args.json, directory.name)
+    with directory.holding():
+        if args.dry_run:
+            return _dry(args, fleet, wish, directory, display)
+        done = directory.finished() or improve.go(fleet, wish, directory, display.say, display.shown)
+        display.end()
+        if not done:
+            render.note(f"{directory.name} is not finished; the same command goes on with it")
+            return 130
+        return deliver(args, fleet, wish, directory, display)
+
+
+def wished(args: argparse.Namespace, fleet: Fleet) -> Wish:
+    from ..flow import classify, conduct, improve
+
+    told = fleet.config.section("improve")
+    paths = tuple(word for word in args.places if not word.startswith("@"))
+    places = tuple(Address.parse(word).place for word in args.places if word.startswith("@")) or ("",)
+    spec = Spec(
+        Address(""),
+        args.type or fleet.default_type(),
+        clean=True,
+        timeout=args.timeout,
+        permissions=args.permissions,
+    )
+    agents = conduct.Wish(
+        spec,
+        "",
+        (),
+        [],
+        places,
+        args.name,
+        args.new,
+        args.keep,
+        args.retries,
+        args.stall,
+        map.limits(fleet, args)._replace(reserve=0.1 if args.integrator != "none" else 0.0),
+        args.questions,
+    )
+    return improve.Wish(
+        agents,
+        paths,
+        tuple(args.rest),
+        _words(told, "pytest") or ("python3", "-m", "pytest"),
+        _words(told, "lint"),
+        _words(told, "env"),
+        args.playbooks,
+        args.tutorial or str(told.get("tutorial", "")),
+        args.everything,
+        args.times or int(told.get("times", 3)),
+        rules=classify.Rules.from_config(told),
+        integrator=args.integrator,
+        rank=args.rank,
+    )
+
+
+def _words(told: dict[str, Any], key: str) -> tuple[str, ...]:
+    found = told.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise UsageError(f"[improve] {key} must be a list of words", f'{key} = ["uv", "run", "pytest"]')
+    return tuple(found)
+
+
+def _dry(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, display: map.Display) -> int:
+    from ..flow import conduct, improve
+
+    before = improve.standing(fleet, wish, directory, display.say)
+    planned = improve.plan(fleet, wish, directory, before)
+    count = len(planned.scouts) + len(planned.workers)
+    expected = conduct.estimate(fleet, wish.map._replace(items=[{}] * count))[0]
+    if args.json:
+        render.line(
+            {
+                "kind": "plan",
+                "tests": {one.function.id: one.status for one in before.tests},
+                "scouts": [{"test": one.function.id, "tests": list(group.functions)} for one, group in planned.scouts],
+                "workers": [one.function.id for one in planned.workers],
+                "skipped": planned.skipped,
+                "estimate": expected._asdict(),
+            }
+        )
+        return 0
+    for one, group in planned.scouts:
+        render.out(f"scout    {one.function.id}  for {len(group.functions)} tests that fail alike: {group.why}")
+    for one in planned.workers:
+        render.out(f"{one.status:<8} {one.function.id}")
+    for test, why in planned.skipped.items():
+        render.out(f"skipped  {test}  {why}")
+    render.note(expected.words)
+    return 0
+
+
+def deliver(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, display: map.Display) -> int:
+    """The branch of a run whose changes are verified, and what is said at the end."""
+    from ..flow import conduct, improve, reduce
+
+    before = improve.standing(fleet, wish, directory, display.say)
+    work = reduce.Reduction(fleet, wish, directory, before, display.say, display.shown)
+    delivery = reduce.go(work)
+    display.end()
+    conduct.finish(directory, display.say, commit=delivery.commit, branch=delivery.branch)
+    address = reduce.open_request(work, delivery) if args.pr and delivery.commit else ""
+    _tell(args, work, delivery.to_json(), address)
+    return 0 if delivery.commit or not delivery.left_out else 1
+
+
+def _tell(args: argparse.Namespace, work: Reduction, delivery: dict[str, Any], address: str) -> None:
+    from ..flow import reduce
+
+    counts = reduce.funnel(work.run)
+    if args.json:
+        render.line(
+            {"kind": "delivery", "run": work.run.name, "funnel": counts, "pull_request": address or None, **delivery}
+        )
+        return
+    funnel(work.run.name, counts)
+    for name, left in delivery["left_out"].items():
+        render.out(f"left out {name}: {render.plain(left['reason'])}")
+    if delivery["commit"]:
+        render.out(f"branch   {delivery['branch']}  ({delivery['proof']})")
+        render.note(f"git log --oneline --reverse HEAD..{delivery['branch']}; muster report {work.run.name}")
+    else:
+        render.out(f"nothing is delivered: {delivery['why']}")
+    if address:
+        render.out(address)
+
+
+def funnel(name: str, counts: dict[str, Any], before: dict[str, Any] | None = None) -> None:
+    """How many came how far, with the difference to the run before."""
+    first = ("tests", "failing", "skipped", "launched", "valid", "verified", "fixed", "improved", "unchanged")
+    words = (*first, "integrated", "left_out", "refused", "blocked")
+    rows = []
+    for word in words:
+        difference = "" if before is None else f"{counts[word] - before[word]:+d}"
+        rows.append([word.replace("_", " "), str(counts[word]), difference])
+    cost = "unknown" if counts["cost_usd"] is None else f"${counts['cost_usd']:.2f}"
+    rows.append(["spent", cost if counts["tokens"] else "-", ""])
+    render.table(["RUN", name, "SINCE" if before else ""], rows)

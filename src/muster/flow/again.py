@@ -1,0 +1,47 @@
+"""Taking in what an agent of a run submitted after its task had come to its end, because a person talked to it."""
+
+from __future__ import annotations
+
+import time
+
+from .. import Fleet
+from ..errors import MusterError, Unreachable
+from . import conduct, improve, result
+from .field import FleetField
+from .run import Run
+
+
+def take(fleet: Fleet, wish: improve.Wish, run: Run, say: conduct.Say) -> list[str]:
+    """The tasks whose agents are still there and say something else than they did; what they have is harvested as one more attempt."""
+    kind = fleet.type(wish.map.spec.type)
+    field = FleetField(fleet, run, wish.map.spec, speaks=kind.speaks, keep=True)
+    open_ones = {}
+    for task in run.tasks():
+        tries = run.attempts(task.id)
+        if tries and tries[-1].final and (tries[-1].outcome or {}).get("outcome") != "ok":
+            open_ones[str(tries[-1].agent.get("name"))] = task, tries[-1]
+    taken = []
+    for place in wish.map.places if open_ones else ():
+        try:
+            sight = field.look(place)
+        except Unreachable:
+            continue
+        for name, status in sight.agents.items():
+            if name not in open_ones or not status.result:
+                continue
+            task, last = open_ones[name]
+            found = result.read(status.result.encode("utf-8", "surrogateescape"))
+            claimed = (last.outcome or {}).get("claimed")
+            if not isinstance(found, result.Result) or found._asdict() == claimed:
+                continue
+            attempt = run.begin(task.id, last.number + 1, last.agent, task.prompt)
+            try:
+                told = field.harvest(task, attempt)
+            except MusterError as error:
+                told = {"harvest_errors": [error.message], "kept": True}
+            run.end(
+                attempt, {"outcome": found.outcome, "reason": found.reason, **told, "final": True, "t": time.time()}
+            )
+            say(run.event("again", time.time(), task=task.id, attempt=attempt.number, outcome=found.outcome))
+            taken.append(task.id)
+    return taken

@@ -1,0 +1,463 @@
+"""A test suite in, verified changes out: collect, baseline, one scout per group of like failures, one agent per test that is left, verify.
+
+Each stage writes files into the run's directory, and a stage whose file is there is not done again. Bringing the changes
+together is `reduce`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from .. import Fleet
+from ..errors import MusterError, Refused, UsageError
+from . import author, baseline, classify, conduct, memory, merging, trial
+from . import run as runs
+from . import task as tasks
+from .baseline import Baseline, Group, Standing
+from .run import Attempt, Run
+from .task import Task
+
+BAD = frozenset({"failing", "hanging", "flaky"})
+FAILURE_MOST = 3000
+#: A group of like failures has at least so many tests; one alone needs no scout.
+SCOUTED = 2
+
+
+class Wish(NamedTuple):
+    """What `improve` is asked for."""
+
+    map: conduct.Wish
+    """The agents; it has no items."""
+    paths: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    """For pytest."""
+    pytest: tuple[str, ...] = ("python3", "-m", "pytest")
+    lint: tuple[str, ...] = ()
+    keep_env: tuple[str, ...] = ()
+    playbooks: str = ""
+    tutorial: str = ""
+    everything: bool = False
+    times: int = 3
+    """So often a test must pass to be believed."""
+    repeat: int = 2
+    rules: classify.Rules = classify.Rules()
+    integrator: str = ""
+    """A type, `none`, or empty: the workers'."""
+    rank: str = "code"
+
+
+class Planned(NamedTuple):
+    """What is to be done about the tests, and which are left alone, with the reason."""
+
+    scouts: list[tuple[Standing, Group]]
+    workers: list[Standing]
+    skipped: dict[str, str]
+
+
+# The directory
+
+
+def base_of(fleet: Fleet, source: str) -> tuple[str, str, int]:
+    """The repository, its commit, and how many files of it are changed and not committed. UsageError where there is none."""
+    git = ["git", "-C", source or fleet.cwd, "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor="]
+    top = fleet.local.run([*git, "rev-parse", "--show-toplevel"])
+    if top.returncode:
+        raise UsageError(f"{source or fleet.cwd} is in no git repository", "git init, and commit what there is")
+    head = fleet.local.run([*git, "rev-parse", "--verify", "-q", "HEAD^{commit}"])
+    if head.returncode:
+        raise UsageError("the repository has no commit yet", "git add -A; git commit -m first")
+    dirty = fleet.local.run([*git, "status", "--porcelain", "-z", "--untracked-files=no"]).stdout.count(b"\0")
+    return os.fsdecode(top.stdout.rstrip(b"\n")), head.stdout.decode().strip(), dirty
+
+
+def directory(fleet: Fleet, wish: Wish) -> tuple[Run, bool]:
+    """The run for this wish: an unfinished one like it, or the one that was named, else a new one (True)."""
+    repo, commit, _ = base_of(fleet, wish.map.spec.source)
+    same = ["improve", wish.map.spec.type, wish.paths, wish.args, wish.map.places, repo]
+    digest = tasks.digest(same)
+    if wish.map.name:
+        known = [run for run in runs.all_runs(fleet.home) if run.name == wish.map.name]
+        if known and known[0].about().get("digest") != digest:
+            raise UsageError(f"run {wish.map.name} was made for something else", "--run ANOTHER-NAME")
+        if known and not wish.map.new:
+            return known[0], False
+    elif not wish.map.new and (found := runs.unfinished(fleet.home, digest)):
+        return found, False
+    about = {
+        "kind": "improve",
+        "digest": digest,
+        "repo": repo,
+        "base": commit,
+        "type": wish.map.spec.type,
+        "places": list(wish.map.places),
+        "permissions": wish.map.spec.permissions,
+        "paths": list(wish.paths),
+        "args": list(wish.args),
+    }
+    return runs.make(fleet.home, wish.map.name or runs.free_name(fleet.home, "improve"), about, []), True
+
+
+def where(run: Run, wish: Wish, place: str = "") -> trial.Where:
+    """How the tests of this run are run, at one of its places."""
+    about = run.about()
+    return trial.Where(
+        run.name,
+        place or wish.map.places[0],
+        str(about["repo"]),
+        wish.pytest,
+        (*wish.args, *wish.paths),
+        wish.keep_env,
+    )
+
+
+# The stages
+
+
+def go(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say, shown: conduct.Shown) -> bool:
+    """All stages up to verified changes, by the process that holds the run; False when somebody asked for an end."""
+    trial.sweep(fleet, run.name)
+    before = standing(fleet, wish, run, say)
+    planned = plan(fleet, wish, run, before)
+    if not run.tasks():
+        tell_plan(fleet, wish, run, before, planned, say)
+    if planned.scouts:
+        base = str(run.about()["base"])
+        run.add(
+            [_task(wish, number, one, "scout", base, group) for number, (one, group) in enumerate(planned.scouts, 1)]
+        )
+        if not conduct.work(fleet, wish.map, run, say, shown):
+            return False
+        verify(fleet, wish, run, before, say)
+    ahead = _ahead(fleet, wish, run, before, planned, say)
+    workers = _workers(wish, run, before, planned, ahead)
+    if workers:
+        run.add(workers)
+        if not conduct.work(fleet, wish.map, run, say, shown):
+            return False
+        verify(fleet, wish, run, before, say)
+    return True
+
+
+def standing(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say) -> Baseline:
+    """The true before; taken once."""
+    if told := runs.read(run.path("baseline.json")):
+        return Baseline.from_json(told)
+    say(run.event("baseline", time.time(), reason="every test, without agents"))
+    found = baseline.take(
+        fleet,
+        where(run, wish),
+        str(run.about()["base"]),
+        repeat=wish.repeat,
+        tutorial=wish.tutorial,
+        say=lambda words: say(run.event("baseline", time.time(), reason=words)),
+    )
+    runs.write(run.path("baseline.json"), found.to_json())
+    return found
+
+
+def plan(fleet: Fleet, wish: Wish, run: Run, before: Baseline) -> Planned:
+    """Who gets an agent: one test of each group of like failures first, then all that are left."""
+    told = runs.read(run.path("plan.json"))
+    if told is None:
+        skipped = {} if wish.everything else memory.skipped(fleet, run, before, wish.map.spec.type)
+        skipped |= {one.function.id: "it is skipped" for one in before.tests if one.status == "skipped"}
+        scouts = [id for group in before.groups if (id := _scout(wish, group, skipped))]
+        if wish.playbooks:
+            without = {one.function.id for one in before.tests if not playbook(wish.playbooks, one.function.id)}
+            skipped |= dict.fromkeys(without - {*scouts}, f"there is no playbook for it in {wish.playbooks}")
+        told = {"skipped": skipped, "scouts": scouts}
+        runs.write(run.path("plan.json"), told)
+    tests = {one.function.id: one for one in before.tests}
+    first = [(tests[id], group) for id in told["scouts"] for group in before.groups if id in group.functions]
+    taken = {*told["skipped"], *told["scouts"]}
+    return Planned(first, [one for id, one in tests.items() if id not in taken], told["skipped"])
+
+
+def _scout(wish: Wish, group: Group, skipped: Mapping[str, str]) -> str:
+    """The test by which the cause of a group is sought; empty when it needs no scout."""
+    able = [id for id in group.functions if id not in skipped]
+    if wish.playbooks:
+        able = [id for id in able if playbook(wish.playbooks, id, "scout")]
+    return able[0] if able and len(group.functions) >= SCOUTED else ""
+
+
+def tell_plan(fleet: Fleet, wish: Wish, run: Run, before: Baseline, planned: Planned, say: conduct.Say) -> None:
+    """Said out loud before the first launch."""
+    count = len(planned.scouts) + len(planned.workers)
+    told = conduct.estimate(fleet, wish.map._replace(items=[{}] * count))[0]
+    counts = {status: sum(one.status == status for one in before.tests) for status in baseline.STATUSES}
+    words = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
+    groups = [f"{len(group.functions)} alike: {group.why}" for _, group in planned.scouts]
+    say(
+        run.event(
+            "plan",
+            time.time(),
+            reason=f"{len(before.tests)} tests: {words}; {told.words}",
+            groups=groups,
+            skipped=len(planned.skipped),
+        )
+    )
+
+
+def _workers(wish: Wish, run: Run, before: Baseline, planned: Planned, ahead: dict[str, Any]) -> list[Task]:
+    fixed = ahead["fixed"]
+    first = len(planned.scouts) + 1
+    left = [one for one in planned.workers if one.function.id not in fixed]
+    return [
+        _task(wish, number, one, "worker", str(ahead["base"]), _group(before, one), ahead["siblings"])
+        for number, one in enumerate(left, first)
+    ]
+
+
+def _group(before: Baseline, one: Standing) -> Group | None:
+    return next((group for group in before.groups if one.function.id in group.functions), None)
+
+
+def _task(
+    wish: Wish, number: int, one: Standing, role: str, base: str, group: Group | None, siblings: Sequence[str] = ()
+) -> Task:
+    function = one.function
+    args = wish.map.args
+    if wish.playbooks:
+        args = (playbook(wish.playbooks, function.id, role),)
+    fields = {
+        "item": function.id,
+        "role": role,
+        "status": one.status,
+        "group": str(len(group.functions) if group else 1),
+    }
+    name = tasks.name(number, f"{role} {function.name}" if role == "scout" else function.name)
+    text = prompt(wish, one, role, group, siblings)
+    return Task(name, number, function.id, fields, text, args, base)
+
+
+def playbook(folder: str, test: str, role: str = "") -> str:
+    """The playbook of a test: `test_file.test_name.toml` or `test_name.toml`, of a scout with `scout.` in front; empty when there is none."""
+    file, _, name = test.partition("::")
+    name = name.replace("::", ".")
+    stem = os.path.splitext(os.path.basename(file))[0]
+    names = [f"{stem}.{name}.toml", f"{name}.toml"]
+    names = [f"scout.{one}" for one in names] + names if role == "scout" else names
+    return next((path for one in names if os.path.isfile(path := os.path.join(folder, one))), "")
+
+
+# The prompt
+
+
+def prompt(wish: Wish, one: Standing, role: str, group: Group | None, siblings: Sequence[str]) -> str:
+    """What an agent is asked: one base with slots, all of whose values are text and nothing else."""
+    function, case = one.function, one.case
+    failure = ""
+    if case is not None and one.status in BAD:
+        failure = f"\nWhat was seen of `{case.id}`, which is {case.outcome}:\n\n{_fenced(case.text[-FAILURE_MOST:])}\n"
+    if group is not None and len(group.functions) > 1:
+        others = "".join(f"\n- {id}" for id in group.functions[:20] if id != function.id)
+        failure += f"\n{len(group.functions)} tests fail alike ({group.why}). The others:{others}\n"
+    block = "".join(f"\nIt cites this block of the tutorial:\n\n{_fenced(cited.text)}\n" for cited in function.blocks)
+    done = "".join(f"\n- {line}" for line in siblings[:20])
+    return author.prompt(
+        "improve",
+        test=function.id,
+        file=f"{function.file}, lines {function.line} to {function.end}",
+        situation=_SITUATION[one.status],
+        failure=failure,
+        block=block,
+        siblings=f"\nFixed already, in the commit you start from:{done}\n" if done else "",
+        todo=_TODO["scout" if role == "scout" else "bad" if one.status in BAD else "good"],
+        command=shlex.join((*wish.pytest, *wish.args, function.id)),
+        protected="".join(f", {path}" for path in wish.rules.protected[:12]),
+    )
+
+
+_SITUATION = {
+    "failing": "It fails.",
+    "hanging": "It hangs.",
+    "flaky": "It passes at times and fails at others.",
+    "passing": "It passes.",
+    "skipped": "It is skipped.",
+}
+_TODO = {
+    "scout": "Find the cause that these tests share, and fix it where it is, so that all of them can pass. Nothing else.",
+    "bad": "Find out why, and fix the program or the test, whichever is wrong.",
+    "good": "Compare it with what it stands for. Make it more faithful, its assertions more real, or add a test for a part that none covers; "
+    "if it is good as it is, change nothing and submit `ok` with the summary `unchanged`.",
+}
+
+
+def _fenced(text: str) -> str:
+    """As a block of Markdown that nothing in it can end."""
+    marks = "```"
+    while marks in text:
+        marks += "`"
+    return f"{marks}\n{text.rstrip()}\n{marks}"
+
+
+# Verifying
+
+
+def verify(fleet: Fleet, wish: Wish, run: Run, before: Baseline, say: conduct.Say) -> None:
+    """Whether what each agent claims is so, in a clean checkout at the place where it worked; once for each attempt."""
+    todo = [(task, attempt) for task in run.tasks() if (attempt := claimed(run, task)) and not verified(run, task)]
+    standings = {one.function.id: one for one in before.tests}
+
+    def one(task: Task, attempt: Attempt) -> dict[str, Any]:
+        told = _verify(fleet, wish, run, before, standings[task.item], task, attempt)
+        runs.write(run.path("tasks", task.id, "verified.json"), told)
+        return told
+
+    work = {task.id: partial(one, task, attempt) for task, attempt in todo if task.item in standings}
+    for id, told in each(fleet, work, limit=2 * len(wish.map.places)):
+        say(run.event("verified", time.time(), task=id, outcome=told["result"], reason=told["words"]))
+
+
+def each(fleet: Fleet, work: Mapping[str, Callable[[], Any]], limit: int) -> Iterable[tuple[str, Any]]:
+    """All of it, some at once; what each came to, as it comes. MusterError when one could not be done, after the others."""
+    crew = fleet.crew(limit)
+    for key, call in work.items():
+        crew.start(key, call)
+    errors = []
+    while crew.busy:
+        for ended in crew.done(1.0):
+            if ended.error is not None:
+                errors.append(ended.error)
+            else:
+                yield ended.item, ended.value
+    if errors:
+        raise errors[0]
+
+
+def claimed(run: Run, task: Task) -> Attempt | None:
+    """The attempt at a task that claims to have done it."""
+    tries = run.attempts(task.id)
+    last = tries[-1] if tries else None
+    return last if last and last.final and (last.outcome or {}).get("outcome") == "ok" else None
+
+
+def verified(run: Run, task: Task) -> dict[str, Any] | None:
+    """What was found of the newest attempt at a task."""
+    told = runs.read(run.path("tasks", task.id, "verified.json"))
+    tries = run.attempts(task.id)
+    return told if told and tries and told.get("attempt") == tries[-1].number else None
+
+
+def _verify(
+    fleet: Fleet, wish: Wish, run: Run, before: Baseline, one: Standing, task: Task, attempt: Attempt
+) -> dict[str, Any]:
+    outcome = attempt.outcome or {}
+    told: dict[str, Any] = {"attempt": attempt.number, "claimed": outcome.get("outcome"), "base": task.base}
+    bad = one.status in BAD
+    tip, repo = outcome.get("tip"), str(run.about()["repo"])
+    judged = classify.judge(fleet.local, repo, task.base, str(tip), wish.rules) if tip else None
+    if judged is None or not (judged.implementation or judged.other or judged.kept_out):
+        words = "it claims to have fixed it, and changed nothing" if bad else "nothing was to be changed"
+        return {**told, "result": "refused" if bad else "unchanged", "ok": not bad, "words": words}
+    told["kept_out"] = [finding._asdict() for finding in judged.kept_out]
+    paths = [change.path for change in (*judged.implementation, *judged.other)]
+    told |= {
+        "implementation": [change.path for change in judged.implementation],
+        "other": [change.path for change in judged.other],
+    }
+    if not paths:
+        return {**told, "result": "refused", "ok": False, "words": f"all of it is kept out: {judged.kept_out[0].words}"}
+    unit = _commit(fleet, repo, run, task, classify.tree(fleet.local, repo, task.base, str(tip), paths))
+    found = trial.check_fix(
+        fleet,
+        where(run, wish, str(attempt.agent.get("place", ""))),
+        unit,
+        one.function.id,
+        before.before(),
+        times=wish.times,
+        fix=bad,
+        base=task.base,
+    )
+    result = ("fixed" if bad else "improved") if found.ok else "refused"
+    return {**told, "result": result, "ok": found.ok, "words": found.words, "unit": unit, "evidence": found.evidence}
+
+
+def _commit(fleet: Fleet, repo: str, run: Run, task: Task, tree: str) -> str:
+    """What counts of a task's work as one commit, held by a ref of the run."""
+    git = ["git", "-C", repo, "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgsign=false"]
+    who = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in memory.IDENTITY.items()}
+    env = ["env", *(f"{key}={value}" for key, value in who.items())]
+    done = fleet.local.run([*env, *git, "commit-tree", tree, "-p", task.base, "-m", f"muster: {task.id}"])
+    commit = done.stdout.decode().strip()
+    ref = f"refs/muster/runs/{run.name}/unit/{task.id}"
+    if done.returncode or fleet.local.run([*git, "update-ref", ref, commit]).returncode:
+        raise MusterError(f"git cannot keep {task.id}: {done.stderr.decode('utf-8', 'replace').strip()}")
+    return commit
+
+
+# What the scouts found becomes what the others start from
+
+
+def _ahead(fleet: Fleet, wish: Wish, run: Run, before: Baseline, planned: Planned, say: conduct.Say) -> dict[str, Any]:
+    """The commit for the second wave, the scouts whose fixes it has, and the tests that pass by them."""
+    if told := runs.read(run.path("ahead.json")):
+        return told
+    base = str(run.about()["base"])
+    scouts = {task.id: task for task in run.tasks() if task.fields.get("role") == "scout"}
+    good = {
+        id: found for id, task in scouts.items() if (found := verified(run, task)) and found["ok"] and "unit" in found
+    }
+    commit, included = base, list[str]()
+    if good:
+        commit, included = _merged(fleet, run, base, {id: str(one["unit"]) for id, one in good.items()})
+    fixed: dict[str, str] = {}
+    siblings = []
+    for id in included:
+        task = scouts[id]
+        group = next(group for one, group in planned.scouts if one.function.id == task.item)
+        report = trial.run(fleet, where(run, wish), commit, list(group.functions))
+        passing = [
+            name
+            for name in group.functions
+            if (own := [case for case in report.cases if trial.is_of(case, name)])
+            and all(report.outcome(case) == "passed" for case in own)
+        ]
+        fixed |= dict.fromkeys(passing, id)
+        summary = str(((run.attempts(id)[-1].outcome or {}).get("summary") or "").partition("\n")[0])[:200]
+        siblings.append(f"{len(passing)} of {len(group.functions)} that failed alike ({group.why}): {summary}")
+        say(
+            run.event(
+                "scouted", time.time(), task=id, reason=f"{len(passing)} of {len(group.functions)} tests pass by it"
+            )
+        )
+    told = {"base": commit, "included": included, "fixed": fixed, "siblings": siblings}
+    runs.write(run.path("ahead.json"), told)
+    return told
+
+
+def _merged(fleet: Fleet, run: Run, base: str, tips: dict[str, str]) -> tuple[str, list[str]]:
+    """A commit with all of these that fit together, and which those are."""
+    common = memory.git(fleet, str(run.about()["repo"]), "rev-parse", "--path-format=absolute", "--git-common-dir")
+    git = merging.Repository(fleet.local, common, run.path("git"))
+    trees = git.trees([base, *tips.values()])
+    tree, included = trees[base], []
+    for id, tip in tips.items():
+        merge = git.merge(*git.siblings([(trees[base], tree), (trees[base], trees[tip])]))
+        if not merge.conflicts:
+            tree = merge.tree
+            included.append(id)
+    (commit,) = git.commits([(tree, base)])
+    git.move((f"refs/muster/runs/{run.name}/ahead", commit, None))
+    git.close()
+    return commit, included
+
+
+def check(fleet: Fleet, wish: Wish) -> None:
+    """What is wrong with the words is found before anything is made."""
+    if wish.playbooks and not os.path.isdir(wish.playbooks):
+        raise UsageError(f"there is no folder {wish.playbooks}", "--playbooks DIR has one TOML file for each test")
+    kind = fleet.type(wish.map.spec.type)
+    if kind.bypass and wish.map.spec.permissions == "ask":
+        raise UsageError(
+            f"{kind.name} asks a person for permissions, and there is none in a run",
+            "--permissions bypass, or --permissions policy with [permissions] in the configuration",
+        )
+    if not kind.speaks:
+        raise Refused(f"type {kind.name} takes no task", "-a claude, or another client; -a replay with --playbooks")

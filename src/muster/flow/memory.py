@@ -1,0 +1,125 @@
+"""What is remembered from run to run: tests that need nothing more, work in branches that are still open, and what agents escalated."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from .. import Fleet
+from ..errors import NotFound
+from . import author, patterns
+from . import run as runs
+from .baseline import Baseline
+from .run import Run
+
+#: Who makes commits that no person made.
+IDENTITY = {"NAME": "muster", "EMAIL": "muster@localhost"}
+#: Of each test so many trees are remembered.
+TREES = 20
+
+
+# Tests
+
+
+def skipped(fleet: Fleet, run: Run, before: Baseline, kind: str) -> dict[str, str]:
+    """The tests that get no agent, with the reason."""
+    repo = str(run.about()["repo"])
+    found = {}
+    trees = _converged(fleet.home, repo)
+    key = _key(fleet, repo, before.commit, kind)
+    for one in before.tests:
+        if one.status == "passing" and key in trees.get(one.function.id, []):
+            found[one.function.id] = "it was good as it is, and nothing has changed since"
+    return found | _open(fleet, run, before)
+
+
+def _open(fleet: Fleet, run: Run, before: Baseline) -> dict[str, str]:
+    """Tests that a run before has mended, in a branch that nobody has taken or thrown away yet."""
+    repo, found = str(run.about()["repo"]), {}
+    for other in runs.all_runs(fleet.home):
+        delivered = runs.read(other.path("delivery.json"))
+        if not delivered or not delivered.get("commit") or other.name == run.name or other.about().get("repo") != repo:
+            continue
+        branch = f"refs/heads/{delivered['branch']}"
+        if git(fleet, repo, "rev-parse", "-q", "--verify", branch) != delivered["commit"]:
+            continue
+        if git(fleet, repo, "merge-base", before.commit, branch) == delivered["commit"]:
+            continue  # it was taken
+        items = {task.id: task.item for task in other.tasks()}
+        for one in delivered.get("accepted", []):
+            for name in (one["name"], *one["collapsed"]):
+                if name in items:
+                    found[items[name]] = f"it is done in the open branch {delivered['branch']}"
+    return found
+
+
+def converge(fleet: Fleet, run: Run, kind: str, good: Iterable[tuple[str, str]]) -> None:
+    """Remember tests, each with the commit at which it needs nothing more."""
+    repo = str(run.about()["repo"])
+    trees = _converged(fleet.home, repo)
+    for test, commit in good:
+        key = _key(fleet, repo, commit, kind)
+        trees[test] = [*(one for one in trees.get(test, []) if one != key), key][-TREES:]
+    path = _file(fleet.home, repo)
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    runs.write(path, {"repo": repo, "tests": trees})
+
+
+def _converged(home: str, repo: str) -> dict[str, list[str]]:
+    told = (runs.read(_file(home, repo)) or {}).get("tests")
+    return {str(test): [str(one) for one in keys] for test, keys in told.items()} if isinstance(told, dict) else {}
+
+
+def _file(home: str, repo: str) -> str:
+    return os.path.join(home, "converged", hashlib.sha256(repo.encode("utf-8", "surrogateescape")).hexdigest()[:16])
+
+
+def _key(fleet: Fleet, repo: str, commit: str, kind: str) -> str:
+    """All that the outcome of a task depends on: the whole tree (its test, block, fixtures and code), the prompt and the type."""
+    tree = git(fleet, repo, "rev-parse", f"{commit}^{{tree}}")
+    return hashlib.sha256("\0".join((tree, author.template("improve"), kind)).encode()).hexdigest()[:32]
+
+
+def git(fleet: Fleet, repo: str, *words: str) -> str:
+    done = fleet.local.run(["git", "-C", repo, "-c", "core.hooksPath=/dev/null", *words])
+    return done.stdout.decode("utf-8", "replace").strip()
+
+
+# Escalations
+
+
+def escalate(home: str, run: Run) -> None:
+    """Take what the agents of a run escalated into the ledger: alike ones once, with the tasks that said it."""
+    ledger = escalations(home)
+    for task in run.tasks():
+        for attempt in run.attempts(task.id):
+            told = (attempt.outcome or {}).get("claimed")
+            for text in told.get("escalate", []) if isinstance(told, dict) else []:
+                _enter(ledger, str(text), f"{run.name}/{task.id}")
+    runs.write(os.path.join(home, "escalations.json"), {"escalations": ledger})
+
+
+def _enter(ledger: dict[str, dict[str, Any]], text: str, who: str) -> None:
+    key = hashlib.sha256(patterns.mask(text).encode("utf-8", "replace")).hexdigest()[:8]
+    one = ledger.setdefault(key, {"text": text[:4096], "by": [], "first": time.time(), "closed": None})
+    if who not in one["by"]:
+        one["by"].append(who)
+        one["last"], one["closed"] = time.time(), None  # said again, so it is not closed
+
+
+def escalations(home: str) -> dict[str, dict[str, Any]]:
+    told = (runs.read(os.path.join(home, "escalations.json")) or {}).get("escalations")
+    return dict(told) if isinstance(told, dict) else {}
+
+
+def close(home: str, key: str) -> str:
+    """Shown no more until somebody says it again; returns its text."""
+    ledger = escalations(home)
+    if key not in ledger:
+        raise NotFound(f"there is no escalation {key!r}", "muster runs escalations shows them")
+    ledger[key]["closed"] = time.time()
+    runs.write(os.path.join(home, "escalations.json"), {"escalations": ledger})
+    return str(ledger[key]["text"])

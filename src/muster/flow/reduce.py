@@ -1,0 +1,341 @@
+"""The verified changes of a run become one branch: units for `integrate`, a gate that runs tests as agents do, an integrator for what
+conflicts, and what is told about it all.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import Fleet
+from ..errors import MusterError
+from . import author, classify, conduct, improve, integrate, memory, trial
+from . import run as runs
+from . import task as tasks
+from .baseline import Baseline
+from .improve import BAD, Wish
+from .integrate import Conflict, Delivery, Unit, Verdict
+from .run import Attempt, Run
+from .task import Task
+
+SEVERITY = {"hanging": 3, "failing": 2, "flaky": 1}
+DIFF_MOST = 20_000
+
+
+class Reduction(NamedTuple):
+    """One process's work on a run, with all that it needs."""
+
+    fleet: Fleet
+    wish: Wish
+    run: Run
+    before: Baseline
+    say: conduct.Say
+    shown: conduct.Shown
+
+
+# Units
+
+
+def units(work: Reduction) -> list[Unit]:
+    """What each verified task came to."""
+    ahead = runs.read(work.run.path("ahead.json")) or {"included": []}
+    standing = {one.function.id: one.status for one in work.before.tests}
+    found = []
+    for task in work.run.tasks():
+        told = improve.verified(work.run, task)
+        if not told or not told["ok"] or "unit" not in told:
+            continue
+        attempt = work.run.attempts(task.id)[-1]
+        outcome = attempt.outcome or {}
+        title, _, body = str(outcome.get("summary") or "").strip().partition("\n")
+        fixes = told["result"] == "fixed"
+        tests = (task.item, *(test for test, by in (ahead.get("fixed") or {}).items() if by == task.id))
+        cost = outcome.get("cost_usd")
+        found.append(
+            Unit(
+                task.id,
+                task.base,
+                str(told["unit"]),
+                tuple(dict.fromkeys(tests)) if fixes else (),
+                int(task.fields.get("group") or 1),
+                SEVERITY.get(standing.get(task.item, ""), 0),
+                title or f"{told['result'].capitalize()} {task.item}",
+                body,
+                {
+                    **({} if fixes else {"Muster-Test": task.item}),
+                    "Muster-Agent": str(attempt.agent.get("name", "")),
+                    "Muster-Cost": "unknown" if cost is None else f"${cost:.2f}",
+                    "Muster-Evidence": str(told["words"]),
+                },
+                tuple(ahead["included"]) if task.base == ahead.get("base") else (),
+            )
+        )
+    return found
+
+
+# The gate
+
+
+class Trials:
+    """Runs the project's tests as agents do, at the first place of the run."""
+
+    def __init__(self, work: Reduction) -> None:
+        self.work, self.where = work, improve.where(work.run, work.wish)
+        self.before = work.before.before()
+
+    def check(self, commit: str, tests: Sequence[str]) -> Verdict:
+        if self.work.wish.lint:
+            code, screen = trial.command(self.work.fleet, self.where, commit, self.work.wish.lint)
+            if code:
+                return Verdict(False, f"{shlex.join(self.work.wish.lint)} exits with {code}", screen)
+        report = trial.run(self.work.fleet, self.where, commit, list(tests), collect=not tests)
+        if report.errors:
+            file, text = next(iter(report.errors.items()))
+            return Verdict(False, f"{file} cannot be collected", text[-4000:])
+        for test in tests:
+            own = [id for id in report.cases if trial.is_of(id, test)]
+            bad = next((id for id in own if report.outcome(id) != "passed"), "")
+            if bad or not own:
+                text = report.cases[bad].text[-4000:] if bad else report.screen
+                return Verdict(False, f"{bad or test} is {report.outcome(bad) if bad else 'gone'}", text)
+        return Verdict(True, f"{len(tests)} tests pass" if tests else "all tests can be collected")
+
+    def full(self, commit: str) -> Verdict:
+        report = trial.run(self.work.fleet, self.where, commit)
+        if report.errors or report.late:
+            words = "the time was up" if report.late else f"{next(iter(report.errors))} cannot be collected"
+            return Verdict(False, words, report.screen)
+        for id, was in self.before.items():
+            now = report.outcome(id)
+            if was == "passed" and now not in ("passed", "missing"):
+                return Verdict(False, f"{id} passed before and is {now} now", report.cases[id].text[-4000:])
+        for id, case in report.cases.items():
+            if id not in self.before and case.outcome in trial.BAD:
+                return Verdict(False, f"{id} is new, and {case.outcome}", case.text[-4000:])
+        passed = sum(case.outcome == "passed" for case in report.cases.values())
+        return Verdict(True, f"{passed} of {len(report.cases)} tests pass on this very commit")
+
+
+# The integrator
+
+
+def resolver(work: Reduction, kind: str, known: Mapping[str, Unit]) -> Any:
+    """Asks an agent, one conflict at a time; it is a task of the run like every other."""
+
+    def resolve(conflict: Conflict) -> str | None:
+        if kind == "none":
+            return None
+        repo = str(work.run.about()["repo"])
+        text = author.prompt(
+            "resolve",
+            unit=conflict.unit.name,
+            title=conflict.unit.title,
+            theirs=_diff(work, repo, conflict.unit.base, conflict.unit.tip),
+            paths=", ".join(conflict.paths),
+            collides=", ".join(conflict.collides) or "several of the others",
+            ours="\n".join(
+                _diff(work, repo, known[name].base, known[name].tip) for name in conflict.collides if name in known
+            ),
+            tests=", ".join(
+                [
+                    *conflict.unit.tests,
+                    *(test for name in conflict.collides if name in known for test in known[name].tests),
+                ]
+            )
+            or "those that cover it",
+        )
+        attempt = _ask(work, kind, f"integrate {conflict.unit.name}", "integrator", text, conflict.onto)
+        outcome = (attempt.outcome or {}) if attempt else {}
+        return str(outcome["tip"]) if outcome.get("outcome") == "ok" and outcome.get("commits") else None
+
+    return resolve
+
+
+def ranking(work: Reduction, kind: str, found: Sequence[Unit]) -> list[str]:
+    """The order that an agent gives; empty when it gives none."""
+    lines = [
+        f"- {unit.name}: {unit.title} ({len(unit.tests)} tests fixed, {unit.group} failed alike)" for unit in found
+    ]
+    attempt = _ask(
+        work, kind, "rank", "ranker", author.prompt("rank", units="\n".join(lines)), str(work.run.about()["base"])
+    )
+    path = Path(attempt.folder) / "artifacts" / "order.txt" if attempt else Path()
+    names = {unit.name for unit in found}
+    try:
+        words = [line.strip() for line in path.read_text("utf-8", "replace").splitlines()[:10_000]]
+    except OSError:
+        return []
+    return list(dict.fromkeys(word for word in words if word in names))
+
+
+def _ask(work: Reduction, kind: str, what: str, role: str, text: str, base: str) -> Attempt | None:
+    """One more task of the run, to its end; the same question is not asked twice."""
+    known = work.run.tasks()
+    task = next((one for one in known if one.item == what and one.base == base), None)
+    if task is None:
+        number = max((one.number for one in known), default=0) + 1
+        args = work.wish.map.args
+        if work.wish.playbooks:
+            found = [Path(work.wish.playbooks) / name for name in (f"{what.replace(' ', '.')}.toml", f"{role}.toml")]
+            args = (next((str(path) for path in found if path.is_file()), str(found[-1])),)
+        task = Task(tasks.name(number, what), number, what, {"item": what, "role": role}, text, args, base)
+        work.run.add([task])
+    spec = work.wish.map.spec._replace(type=kind)
+    wish = work.wish.map._replace(spec=spec, limits=work.wish.map.limits._replace(reserve=0.0))
+    if not conduct.work(work.fleet, wish, work.run, work.say, work.shown):
+        raise KeyboardInterrupt
+    tries = work.run.attempts(task.id)
+    return tries[-1] if tries else None
+
+
+def _diff(work: Reduction, repo: str, base: str, tip: str) -> str:
+    git = ["git", "-C", repo, "-c", "core.hooksPath=/dev/null", "diff", "--no-ext-diff", "--no-textconv", base, tip]
+    return work.fleet.local.run(git).stdout.decode("utf-8", "replace")[:DIFF_MOST]
+
+
+# All of it
+
+
+def go(work: Reduction) -> Delivery:
+    """The branch `muster-run/RUN` and what is known of it, in the run's directory."""
+    run, wish, fleet = work.run, work.wish, work.fleet
+    kind = wish.integrator or wish.map.spec.type
+    found = units(work)
+    order = ranking(work, kind, found) if wish.rank == "agent" and kind != "none" and found else []
+    common = memory.git(fleet, str(run.about()["repo"]), "rev-parse", "--path-format=absolute", "--git-common-dir")
+    delivery = integrate.integrate(
+        fleet.local,
+        common,
+        str(run.about()["base"]),
+        found,
+        run=run.name,
+        # Verdicts that were written down are those of this gate.
+        folder=run.path(f"reduce-{tasks.digest([wish.pytest, wish.lint, wish.args, wish.keep_env])[:8]}"),
+        kind=lambda path: "implementation" if classify.kind(path, wish.rules) == "implementation" else "other",
+        gate=Trials(work),
+        resolve=resolver(work, kind, {unit.name: unit for unit in found}),
+        say=lambda event: work.say(
+            run.event(f"reduce-{event['kind']}", time.time(), **{k: v for k, v in event.items() if k != "kind"})
+        ),
+        order=order,
+    )
+    runs.write(run.path("delivery.json"), delivery.to_json())
+    runs.write(run.path("pull-request.md"), text(work, delivery).encode("utf-8", "replace"))
+    _remember(work, delivery)
+    return delivery
+
+
+def _remember(work: Reduction, delivery: Delivery) -> None:
+    taken = {name for one in delivery.accepted for name in (one.name, *one.collapsed)}
+    base, good = str(work.run.about()["base"]), []
+    for task in work.run.tasks():
+        told = improve.verified(work.run, task)
+        if told and told["ok"] and told["result"] == "unchanged":
+            good += [(task.item, base), *([(task.item, delivery.commit)] if delivery.commit else [])]
+        elif task.id in taken:
+            good.append((task.item, delivery.commit))
+    memory.converge(work.fleet, work.run, str(work.run.about()["type"]), good)
+    memory.escalate(work.fleet.home, work.run)
+
+
+# Told
+
+
+def funnel(run: Run) -> dict[str, Any]:
+    """How many came how far."""
+    told = runs.read(run.path("baseline.json")) or {}
+    delivery = runs.read(run.path("delivery.json")) or {}
+    work = [task for task in run.tasks() if task.fields.get("role") in ("scout", "worker")]
+    last = {task.id: tries[-1] for task in work if (tries := run.attempts(task.id))}
+    outcomes = {id: (attempt.outcome or {}) for id, attempt in last.items()}
+    checked = {task.id: found for task in work if (found := improve.verified(run, task))}
+    taken = {name for one in delivery.get("accepted", []) for name in (one["name"], *one["collapsed"])}
+    results = [found["result"] for found in checked.values() if found["ok"]]
+    picture = run.picture()
+    return {
+        "tests": len(told.get("tests", [])),
+        "failing": sum(one.get("status") in BAD for one in told.get("tests", [])),
+        "groups": sum(len(one["functions"]) > 1 for one in told.get("groups", [])),
+        "skipped": len((runs.read(run.path("plan.json")) or {}).get("skipped", {})),
+        "launched": len(last),
+        "valid": sum(isinstance(outcome.get("claimed"), dict) for outcome in outcomes.values()),
+        "claimed": sum(outcome.get("outcome") == "ok" for outcome in outcomes.values()),
+        "verified": len(results),
+        **{name: results.count(name) for name in ("fixed", "improved", "unchanged")},
+        "integrated": len(taken),
+        "left_out": len(delivery.get("left_out", {})),
+        "refused": sum(not found["ok"] for found in checked.values()),
+        "blocked": sum(outcome.get("outcome") == "blocked" for outcome in outcomes.values()),
+        "cost_usd": picture["cost_usd"],
+        "tokens": picture["tokens"],
+    }
+
+
+def text(work: Reduction, delivery: Delivery) -> str:
+    """The words for a pull request: what it is, what is in it, what was left out and why."""
+    counts = funnel(work.run)
+    lines = [f"# {counts['fixed']} tests fixed, {counts['improved']} improved", ""]
+    lines += [f"Run `{work.run.name}`: {_counts(counts)}.", "", f"Proof: {delivery.proof or delivery.why}.", ""]
+    if delivery.accepted:
+        lines += ["## In this branch", ""]
+        titles = {unit.name: unit for unit in units(work)}
+        for one in delivery.accepted:
+            unit = titles[one.name]
+            same = f", and {len(one.collapsed)} equal" if one.collapsed else ""
+            lines.append(f"- {_safe(unit.title)} (`{one.name}`{same}; {one.reason})")
+    if delivery.left_out:
+        lines += ["", "## Left out", ""]
+        lines += [f"- `{name}`: {_safe(left.reason)}" for name, left in delivery.left_out.items()]
+    refused = [
+        (task.id, told) for task in work.run.tasks() if (told := improve.verified(work.run, task)) and not told["ok"]
+    ]
+    if refused:
+        lines += ["", "## Claimed and not verified", ""]
+        lines += [f"- `{id}`: {_safe(told['words'])}" for id, told in refused]
+    return "\n".join(lines) + "\n"
+
+
+def _counts(counts: Mapping[str, Any]) -> str:
+    shown = ("tests", "failing", "launched", "valid", "verified", "integrated", "left_out", "blocked")
+    cost = "cost unknown" if counts["cost_usd"] is None else f"${counts['cost_usd']:.2f}"
+    return ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in shown) + f", {cost}"
+
+
+def _safe(words: str) -> str:
+    """An agent's words as one line of Markdown, without links, images, HTML or mentions."""
+    plain = "".join(char for char in words if char.isprintable())[:300]
+    return "".join(f"\\{char}" if char in "\\`*_[]<>#@|!" else char for char in plain)
+
+
+def open_request(work: Reduction, delivery: Delivery) -> str:
+    """Push the branch and open a pull request with the user's own gh; returns its address."""
+    repo = str(work.run.about()["repo"])
+    for argv in (
+        ["git", "-C", repo, "push", "-u", "origin", f"refs/heads/{delivery.branch}"],
+        [
+            "gh",
+            "pr",
+            "create",
+            "--head",
+            delivery.branch,
+            "--title",
+            _title(work),
+            "--body-file",
+            work.run.path("pull-request.md"),
+        ],
+    ):
+        done = work.fleet.local.run(["env", "-C", repo, *argv] if argv[0] == "gh" else argv)
+        if done.returncode:
+            words = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise MusterError(
+                f"{argv[0]} failed: {words[-1] if words else done.returncode}", f"the branch is {delivery.branch}"
+            )
+    return done.stdout.decode("utf-8", "replace").strip()
+
+
+def _title(work: Reduction) -> str:
+    counts = funnel(work.run)
+    return f"Fix {counts['fixed']} tests, improve {counts['improved']} ({work.run.name})"

@@ -1,0 +1,369 @@
+"""improve and reduce, end to end with replay agents: a small project with known bugs, and playbooks that fix, weaken, block and collide."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.flow import improve
+
+from ..conftest import World, eventually
+
+pytestmark = pytest.mark.timeout(300)
+
+SHOP = """
+def total(prices):
+    return sum(prices) + 1
+
+
+def cheapest(prices):
+    return max(prices)
+
+
+def label(name):
+    return name.uper()
+
+
+def tax(price):
+    rate = 10
+    return price * rate
+
+
+def names(items):
+    return [item for item in items]
+"""
+TESTS = """
+import shop
+
+
+def test_total():
+    assert shop.total([1, 2]) == 3
+
+
+def test_total_of_one():
+    assert shop.total([5]) == 5
+
+
+def test_cheapest():
+    assert shop.cheapest([3, 1, 2]) == 1
+
+
+def test_label():
+    assert shop.label("a") == "A"
+
+
+def test_label_twice():
+    assert shop.label("ab") == "AB"
+
+
+def test_label_empty():
+    assert shop.label("") == ""
+
+
+def test_tax():
+    assert shop.tax(100) == 19
+
+
+def test_tax_of_nothing():
+    assert shop.tax(0) == 0
+
+
+def test_names():
+    assert shop.names(["b", "a"]) == ["b", "a"]
+
+
+def test_strict():
+    assert shop.names([]) == []
+
+
+def test_fine():
+    assert shop.names(["x"]) == ["x"]
+"""
+
+
+def play(*steps: str, outcome: str = "ok", summary: str = "Done", more: str = "") -> str:
+    said = '[[step]]\nsay = "I look."\ninput_tokens = 100\noutput_tokens = 10\ncost_usd = 0.5\n'
+    end = f'[[step]]\nsubmit = "{outcome}"\nsummary = "{summary}"\n{more}[[step]]\nturn = "Done."\n'
+    return said + "".join(steps) + end
+
+
+def edit(file: str, old: str, new: str) -> str:
+    code = f"import pathlib; p = pathlib.Path({file!r}); t = p.read_text(); assert {old!r} in t; p.write_text(t.replace({old!r}, {new!r}))"
+    return f"[[step]]\nrun = '''python3 -c \"{code}\"'''\nexpect_exit = 0\n[[step]]\ncommit = \"Change {file}\"\n"
+
+
+PLAYS = {
+    "scout.test_label": play(edit("shop.py", "uper", "upper"), summary="Call upper by its name"),
+    "test_total": play(edit("shop.py", "sum(prices) + 1", "sum(prices)"), summary="Sum up prices only"),
+    "test_total_of_one": play(edit("shop.py", "sum(prices) + 1", "sum(prices)"), summary="Do not add one"),
+    "test_cheapest": play(edit("shop.py", "max(prices)", "min(prices)"), summary="Take the smallest price"),
+    # Two that collide in the same line; both hold together.
+    "test_tax": play(edit("shop.py", "rate = 10", "rate = 0.19"), summary="Use the rate of 19 percent"),
+    "test_tax_of_nothing": play(edit("shop.py", "rate = 10", "rate = 10 if price else 0"), summary="No tax on nothing"),
+    "test_names": play(
+        outcome="blocked", summary="Unclear", more='reason = "which order?"\nescalate = ["Decide on the order"]\n'
+    ),
+    "test_strict": play(edit("test_shop.py", "shop.names([]) == []", "True"), summary="Make it robust"),
+    "test_fine": play(summary="unchanged"),
+    "integrator": play(edit("shop.py", "rate = 0.19", "rate = 0.19 if price else 0"), summary="Both"),
+}
+
+
+@pytest.fixture
+def shop(world: World, tmp_path: Path) -> World:
+    (world.repo / "shop.py").write_text(SHOP.lstrip())
+    (world.repo / "test_shop.py").write_text(TESTS.lstrip())
+    (world.repo / ".gitignore").write_text("__pycache__\n.pytest_cache\n")
+    world.git("config", "user.name", "Ann")
+    world.git("config", "user.email", "ann@example.invalid")
+    world.git("add", "-A")
+    world.git("commit", "-q", "-m", "a shop")
+    write(tmp_path / "plays", PLAYS)
+    return world
+
+
+def write(folder: Path, plays: dict[str, str]) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, text in plays.items():
+        (folder / f"{name}.toml").write_text(text)
+
+
+def improved(world: World, tmp_path: Path, *words: str, code: int = 0) -> dict[str, Any]:
+    """`improve` to its end; what it says of the delivery."""
+    command = ("improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), "--json", "--times", "2", *words)
+    result = world.run(*command, timeout=280)
+    assert result.code == code, result
+    last: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return last
+
+
+def subjects(world: World, branch: str) -> list[str]:
+    return world.git("log", "--reverse", "--format=%s", f"main..{branch}").splitlines()
+
+
+def failing(world: World, tmp_path: Path, commit: str) -> set[str]:
+    """The tests that fail in a checkout of a commit."""
+    tree = tmp_path / "look" / commit
+    world.git("worktree", "add", "-q", "--detach", str(tree), commit)
+    done = subprocess.run(
+        ["python3", "-m", "pytest", "-q", "-rf", "--tb=no", "-p", "no:cacheprovider"],
+        cwd=tree,
+        env=world.env,
+        capture_output=True,
+        check=False,
+    )
+    world.git("worktree", "remove", "--force", str(tree))
+    return {
+        line.split("::")[1].split(" ")[0] for line in done.stdout.decode().splitlines() if line.startswith("FAILED")
+    }
+
+
+BROKEN = {
+    "test_total",
+    "test_total_of_one",
+    "test_cheapest",
+    "test_label",
+    "test_label_twice",
+    "test_label_empty",
+    "test_tax",
+}
+
+
+def test_a_suite_goes_in_and_a_verified_branch_comes_out(shop: World, tmp_path: Path) -> None:
+    before = shop.git("status", "--porcelain"), shop.git("rev-parse", "HEAD")
+    told = improved(shop, tmp_path, "--run", "fix")
+    counts = told["funnel"]
+    assert counts | {
+        "tests": 11, "failing": 7, "groups": 1, "launched": 9, "valid": 9, "verified": 7, "fixed": 5, "improved": 1,
+        "unchanged": 1, "integrated": 6, "left_out": 0, "refused": 1, "blocked": 1,
+    } == counts  # fmt: skip
+    assert counts["cost_usd"] == pytest.approx(0.5 * 10), "nine of them and the integrator"
+    assert subjects(shop, "muster-run/fix") == [
+        "Call upper by its name",
+        "Sum up prices only",
+        "Take the smallest price",
+        "Use the rate of 19 percent",
+        "No tax on nothing",
+    ]
+    assert [name[5:] for name in told["resolved"]] == ["test-tax-of-nothing"]
+    body = shop.git("log", "--format=%B", "main..muster-run/fix")
+    assert "Muster-Test: test_shop.py::test_total_of_one" in body, "equal patches are one commit that names both"
+    assert Counter(line.partition(":")[0] for line in body.splitlines())["Muster-Task"] == 6
+    # Between the commits exactly the tests whose fix is still to come fail.
+    to_come = [
+        {"test_label", "test_label_twice", "test_label_empty"},
+        {"test_total", "test_total_of_one"},
+        {"test_cheapest"},
+        {"test_tax"},
+        set(),
+    ]
+    commits = shop.git("rev-list", "--reverse", "main..muster-run/fix").split()
+    left = set(BROKEN)
+    for commit, mended in zip(commits, to_come, strict=True):
+        left -= mended
+        assert failing(shop, tmp_path, commit) == left
+    # The one that weakened its test is kept out, and said so.
+    refused = json.loads(
+        (next((shop.muster_home / "runs/fix/tasks").glob("*-test-strict")) / "verified.json").read_text()
+    )
+    assert not refused["ok"] and refused["kept_out"][0]["path"] == "test_shop.py"
+    assert (shop.git("status", "--porcelain"), shop.git("rev-parse", "HEAD")) == before
+    assert all(row["state"] == "stopped" for row in shop.agents().values())
+    shown = shop.ok("runs", "show", "fix")
+    assert "verified    7" in shown.stdout and "Decide on the order" in shown.stdout
+
+
+def test_what_is_done_in_an_open_branch_or_good_as_it_is_is_not_done_again(shop: World, tmp_path: Path) -> None:
+    improved(shop, tmp_path, "--run", "fix", "--times", "1")
+    again = improved(shop, tmp_path, "--run", "second", "--times", "1")
+    assert again["funnel"]["launched"] == 2, "only the refused and the blocked one"
+    plan = json.loads((shop.muster_home / "runs/second/plan.json").read_text())["skipped"]
+    assert plan["test_shop.py::test_cheapest"] == "it is done in the open branch muster-run/fix"
+    assert plan["test_shop.py::test_fine"] == "it was good as it is, and nothing has changed since"
+    assert "SINCE" in shop.ok("runs", "show", "second").stdout
+
+
+@pytest.mark.slow
+def test_what_was_taken_stays_done_and_all_does_it_again(shop: World, tmp_path: Path) -> None:
+    improved(shop, tmp_path, "--run", "fix", "--times", "1")
+    shop.git("merge", "-q", "--ff-only", "muster-run/fix")
+    second = improved(shop, tmp_path, "--run", "second", "--times", "1")
+    assert second["funnel"]["failing"] == 0 and second["funnel"]["launched"] == 2
+    words = ("improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), "--json", "--dry-run", "--all")
+    planned = json.loads(shop.ok(*words, timeout=100).stdout.splitlines()[-1])
+    assert len(planned["workers"]) == 9
+
+
+def test_without_one_fix_the_branch_and_the_funnel_are_others(shop: World, tmp_path: Path) -> None:
+    (tmp_path / "plays" / "test_cheapest.toml").write_text(play(summary="It is fixed, believe me"))
+    told = improved(shop, tmp_path, "--run", "fix", "--integrator", "none")
+    assert "Take the smallest price" not in subjects(shop, "muster-run/fix")
+    assert (told["funnel"]["fixed"], told["funnel"]["refused"], told["funnel"]["left_out"]) == (4, 2, 1)
+    ((name, left),) = told["left_out"].items()
+    assert name.endswith("test-tax-of-nothing") and "conflict" in left["reason"]
+    assert failing(shop, tmp_path, "muster-run/fix") == {"test_cheapest"}
+
+
+def test_an_agent_that_a_person_talked_to_is_taken_in_by_reduce(shop: World, tmp_path: Path) -> None:
+    waits = play(outcome="blocked", summary="Stuck", more='reason = "help"\n') + edit(
+        "shop.py", "max(prices)", "min(prices)"
+    )
+    (tmp_path / "plays" / "test_cheapest.toml").write_text(
+        waits + '[[step]]\nsubmit = "ok"\nsummary = "Take the smallest price"\n[[step]]\nturn = "Thanks."\n'
+    )
+    improved(shop, tmp_path, "--run", "fix")
+    assert "Take the smallest price" not in subjects(shop, "muster-run/fix")
+    name = next(row["name"] for row in shop.agents().values() if row["labels"]["task"].endswith("test-cheapest"))
+    shop.ok("start", name)
+    shop.wait_state(name, "ready", "waiting")
+    shop.ok("message", name, "-m", "Take min instead of max.")
+    shop.wait_state(name, "ready")
+    launched = (shop.muster_home / "runs/fix/events.jsonl").read_text().count('"launch"')
+    result = shop.ok("reduce", "fix", "--playbooks", str(tmp_path / "plays"), timeout=200)
+    assert "-test-cheapest has submitted again" in result.stderr
+    assert "Take the smallest price" in subjects(shop, "muster-run/fix")
+    assert (shop.muster_home / "runs/fix/events.jsonl").read_text().count('"launch"') == launched, (
+        "nothing else is repeated"
+    )
+
+
+def killed(world: World, tmp_path: Path, name: str, kind: str) -> None:
+    """Begin it, and kill -9 it as soon as an event of this kind is written."""
+    words = ("improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), "--times", "1", "--run", name)
+    process = subprocess.Popen(
+        [world.bin / "muster", *words],
+        cwd=world.repo,
+        env=world.env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    events = world.muster_home / "runs" / name / "events.jsonl"
+    eventually(
+        lambda: process.poll() is not None or (events.exists() and f'"kind": "{kind}"' in events.read_text()), 120
+    )
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+KINDS = ("baseline", "plan", "launch", "outcome", "verified", "scouted", "reduce-ranked", "reduce-check", "reduce-full")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_in_every_stage_it_comes_to_the_same_branch(shop: World, tmp_path: Path) -> None:
+    improved(shop, tmp_path, "--run", "calm", "--times", "1")
+    for kind in KINDS:
+        killed(shop, tmp_path, "wild", kind)
+    improved(shop, tmp_path, "--run", "wild", "--times", "1", "--all")
+    assert subjects(shop, "muster-run/wild") == subjects(shop, "muster-run/calm")
+    trees = [shop.git("log", "--format=%T", f"main..muster-run/{name}") for name in ("calm", "wild")]
+    assert trees[0] == trees[1]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "words", "hint"),
+    [
+        ("rm test_shop.py", "there are no tests", "name files or folders"),
+        ("echo 'import nothing_there' > test_b.py", "cannot collect all tests", "--ignore=test_b.py"),
+    ],
+)
+def test_a_suite_that_cannot_be_run_is_said(shop: World, tmp_path: Path, prepare: str, words: str, hint: str) -> None:
+    subprocess.run(["sh", "-c", prepare], cwd=shop.repo, check=True)
+    shop.git("add", "-A")
+    shop.git("commit", "-q", "-m", "worse")
+    result = shop.fails(2, "improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), timeout=100)
+    assert words in result.stderr and hint in result.stderr
+
+
+def test_outside_of_a_repository_it_is_said(world: World, tmp_path: Path) -> None:
+    result = world.fails(2, "improve", "-a", "replay", "--playbooks", str(tmp_path), cwd=tmp_path)
+    assert "in no git repository" in result.stderr
+    assert "there is no folder" in world.fails(2, "improve", "-a", "replay", "--playbooks", "nowhere").stderr
+    assert "takes no task" in world.fails(5, "improve", "-a", "command").stderr
+
+
+def test_a_playbook_is_found_by_file_and_name_and_a_scouts_comes_first(tmp_path: Path) -> None:
+    write(tmp_path, {"test_a.test_x": "", "test_x": "", "scout.test_x": "", "test_y": ""})
+    assert improve.playbook(str(tmp_path), "t/test_a.py::test_x").endswith("/test_a.test_x.toml")
+    assert improve.playbook(str(tmp_path), "t/test_b.py::test_x").endswith("/test_x.toml")
+    assert improve.playbook(str(tmp_path), "t/test_a.py::test_x", "scout").endswith("/scout.test_x.toml")
+    assert improve.playbook(str(tmp_path), "t/test_b.py::test_y", "scout").endswith("/test_y.toml")
+    assert improve.playbook(str(tmp_path), "t/test_b.py::test_z") == ""
+
+
+def test_the_same_from_bare_verbs(shop: World, tmp_path: Path) -> None:
+    """examples/pipeline.sh: two are put together, one that does not hold and one that conflicts are left."""
+    kept = {"test_total", "test_cheapest", "test_tax", "test_label"}
+    text = "import shop\n" + "".join(
+        f"\n\ndef {one.strip()}\n" for one in TESTS.split("def ")[1:] if one[: one.index("(")] in kept
+    )
+    (shop.repo / "test_shop.py").write_text(text)
+    shop.git("commit", "-q", "-a", "-m", "fewer tests")
+    write(
+        tmp_path / "plays",
+        {
+            "test_label": play(edit("shop.py", "uper", "lower"), summary="Believe me"),
+            "test_tax": play(
+                edit("shop.py", "sum(prices) + 1", "sum(prices) + 0"), edit("shop.py", "rate = 10", "rate = 0.19")
+            ),
+        },
+    )
+    script = Path(__file__).parents[2] / "examples" / "pipeline.sh"
+    done = subprocess.run(
+        ["sh", script, "replay", f"{tmp_path}/plays/{{test}}.toml"],
+        cwd=shop.repo,
+        env={**shop.env, "PATH": f"{shop.bin}:{shop.env['PATH']}"},
+        capture_output=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    assert shop.git("log", "--format=%s", "main..pipeline").splitlines() == ["Change shop.py"] * 2
+    assert "left for the integrator: muster/fix-test_label muster/fix-test_tax" in done.stdout.decode()
+    assert failing(shop, tmp_path, "pipeline") == {"test_label", "test_tax"}
