@@ -40,6 +40,7 @@ class One:
         self.begun, self.works, self.end, self.dollars = begun, works, end, dollars
         self.limited = 0.0
         self.told = 0
+        self.heard = float("inf")
 
 
 class World(NamedTuple):
@@ -55,10 +56,13 @@ class World(NamedTuple):
     dead: tuple[tuple[str, float], ...] = ()
     """Hosts that answer no more after so many seconds."""
     ends: tuple[tuple[str, float], ...] = (("ok", 1.0),)
-    """`ok`, `failed`, `hang`, `silent` (its turn ends without a result), `launch` (it cannot be launched)."""
+    """`ok`, `failed`, `hang`, `silent` (its turn ends without a result), `forgets` (the same, until it is told), `launch` (it
+    cannot be launched)."""
     memory: float = 16 * GB
     per_agent: float = 0.3 * GB
     launch: tuple[float, float] = (0.1, 3.0)
+    tell: tuple[float, float] = (0.01, 0.5)
+    """Seconds that it takes until an agent has what it is told."""
     unreachable: float = 0.0
     """How many of the looks go unanswered."""
     quota: tuple[float, float] = (0.0, 0.0)
@@ -68,7 +72,7 @@ class World(NamedTuple):
 class SimField:
     def __init__(self, world: World) -> None:
         self.world, self.chance = world, random.Random(world.seed)
-        self.t = 1_000_000.0
+        self.t = self.lands = 1_000_000.0
         self.queue: list[tuple[float, int, Ended]] = []
         self.order = itertools.count()
         self.agents: dict[str, dict[str, One]] = defaultdict(dict)
@@ -96,8 +100,8 @@ class SimField:
         self.alerts.append((cause, text))
 
     def begin(self, key: Key, work: Callable[[], object]) -> None:
-        low, high = self.world.launch if key[0] == "launch" else (0.01, 0.5)
-        at = self.t + self.chance.uniform(low, high)
+        low, high = {"launch": self.world.launch, "tell": self.world.tell}.get(key[0], (0.01, 0.5))
+        at = self.lands = self.t + self.chance.uniform(low, high)
         try:
             ended = Ended(key, work())
         except MusterError as error:
@@ -173,11 +177,13 @@ class SimField:
             )
         if one.end == "silent":
             return Status(agent, "", "local", "ready", since=one.begun + one.told, now=self.t)
+        if one.end == "forgets" and self.t < one.heard + 1:
+            return Status(agent, "", "local", "ready" if self.t < one.heard else "working", since=one.begun, now=self.t)
         return Status(agent, "", "local", "ready", since=one.begun, now=self.t, result=RESULT)
 
     def tell(self, attempt: Attempt, text: str, answer: bool) -> None:
         if one := self.agents[str(attempt.agent["place"])].get(str(attempt.agent["name"])):
-            one.told += 1
+            one.told, one.heard = one.told + 1, self.lands
 
     def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
         self._reach(str(attempt.agent["place"]))

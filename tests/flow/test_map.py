@@ -98,6 +98,13 @@ def test_a_limit_is_waited_for_and_is_no_failure(tmp_path: Path) -> None:
     assert picture["outcomes"] == {"ok": 100} and field.limits and field.early == 0
 
 
+def test_one_that_was_told_something_has_time_to_take_it_up(tmp_path: Path) -> None:
+    """Telling takes longer than a look: what is seen in between is from before."""
+    world = World(works=(5.0, 10.0), ends=(("forgets", 1.0),), tell=(3.0, 20.0))
+    picture, field, _ = simulate(tmp_path, 30, world, retries=0)
+    assert picture["outcomes"] == {"ok": 30} and set(field.runs.values()) == {1}
+
+
 def test_memory_of_each_host_is_respected(tmp_path: Path) -> None:
     world = World(hosts=2, memory=4 << 30, per_agent=0.5 * (1 << 30))
     _, field, _ = simulate(tmp_path, 60, world, max_agents=50)

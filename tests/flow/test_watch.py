@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from muster import Agent, Status
-from muster.flow.watch import LAST_WORDS, MISSING, Act, Memo, Rules, watch
+from muster.flow.watch import LAST_WORDS, MISSING, TAKEN_UP, Act, Memo, Rules, watch
 
 NOW = 1000.0
 GOOD = '{"version":1,"outcome":"ok","summary":"done","reason":"","escalate":[],"artifacts":[],"t":1}'
@@ -57,6 +57,17 @@ def twice(status: Status, rules: Rules, later: float = 5.0) -> tuple[Act, Act]:
 def test_a_nudge_comes_once_and_then_it_is_harvested() -> None:
     first, second = twice(seen("ready"), CLIENT)
     assert first.what == "tell" and second == Act("end", outcome="failed", reason="it ended its turn without a result")
+
+
+def test_what_it_was_told_may_not_be_in_its_turn_yet() -> None:
+    for status in (seen("ready"), seen("ready", result=BAD), seen("waiting", "question")):
+        assert twice(status, CLIENT, TAKEN_UP - 1)[1] == Act()
+        assert twice(status, CLIENT, TAKEN_UP)[1].what == "end"
+    _, memo = watch(seen("working", result=BAD), Memo(NOW, active=NOW), NOW, CLIENT)
+    turned = seen("ready", result=BAD)
+    act, memo = watch(turned, memo, NOW + 60, CLIENT)
+    assert act == Act(), "its turn has just ended, and what it was told in it is next"
+    assert watch(turned, memo, NOW + 60 + TAKEN_UP, CLIENT)[0].outcome == "invalid"
 
 
 def test_a_question_can_be_one_for_a_person() -> None:

@@ -244,8 +244,10 @@ class Scheduler:
         job = self.jobs[str(what).partition("#")[0]]
         if kind == "launch":
             self._launched(job, ended.error)
-        elif kind == "tell" and ended.error is not None:
-            self._note("untold", job, reason=ended.error.message)
+        elif kind == "tell":
+            job.memo = job.memo._replace(active=self.field.now())  # what was seen until now is from before
+            if ended.error is not None:
+                self._note("untold", job, reason=ended.error.message)
         elif kind == "harvest":
             self._harvested(job, ended)
         elif kind == "clear":
@@ -292,10 +294,12 @@ class Scheduler:
             self._note("adopted", job)
 
     def _watch(self, job: Job, status: Status | None, now: float) -> None:
+        if ("tell", job.task.id) in self._busy:
+            return  # it does not know yet what it is to answer for
         act, job.memo = watch(status, job.memo, now, self.plan.rules)
         if act.limited:
             self.governor.pressure(now, "quota", act.until)
-        if act.what in ("tell", "answer") and ("tell", job.task.id) not in self._busy:
+        if act.what in ("tell", "answer"):
             self._note("told", job, text=act.text[:200])
             attempt = job.last
             self._begin(("tell", job.task.id), lambda: self.field.tell(attempt, act.text, act.what == "answer"))

@@ -19,6 +19,8 @@ GO_ON = "The limit is over. Go on where you were."
 LAST_WORDS = 20.0
 #: So long a limit that names no end is waited for.
 LIMIT_SECONDS = 300.0
+#: What it was told may be in its box and not yet in its turn: so long it has to take it up.
+TAKEN_UP = 5.0
 #: An agent that the survey does not have for so long is gone.
 MISSING = 20.0
 ENDED = frozenset({"done", "failed", "stopped", "lost"})
@@ -81,6 +83,8 @@ def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[
     if status.state == "waiting":
         return _waiting(status, memo, now, rules)
     if status.state == "ready" and rules.speaks and status.reason != "background task":
+        if (memo.nudged or memo.answered) and now - memo.active < TAKEN_UP:
+            return Act(), memo
         if status.reason == "limit is over" and not memo.answered:
             return Act("tell", GO_ON), memo._replace(answered=True)
         if not memo.nudged:
@@ -141,5 +145,7 @@ def _waiting(status: Status, memo: Memo, now: float, rules: Rules) -> tuple[Act,
         if memo.asked == status.since:
             return Act(), memo._replace(active=now)  # a person has it; --timeout is what ends that
         return Act("ask", status.last_line), memo._replace(asked=status.since)
+    if status.reason == "question" and memo.answered and now - memo.active < TAKEN_UP:
+        return Act(), memo
     asked = f": {status.last_line}" if status.last_line else ""
     return Act("end", outcome="blocked", reason=f"it waits for a {status.reason}{asked}"), memo
