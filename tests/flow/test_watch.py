@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from muster import Agent, Status
-from muster.flow.watch import LAST_WORDS, MISSING, TAKEN_UP, Act, Memo, Rules, watch
+from muster.flow.watch import COUNTED, LAST_WORDS, MISSING, TAKEN_UP, Act, Memo, Rules, watch
 
 NOW = 1000.0
 GOOD = '{"version":1,"outcome":"ok","summary":"done","reason":"","escalate":[],"artifacts":[],"t":1}'
@@ -16,7 +16,7 @@ CLIENT, COMMAND = Rules(True, stall=60.0), Rules(False)
 
 
 def seen(state: str, reason: str = "", **more: Any) -> Status:
-    return Status(Agent("a-1", "a", "x"), "", "local", state, reason, **more)
+    return Status(Agent("a-1", "a", "x"), "", "local", state, reason, **{"now": NOW, **more})
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,13 @@ def test_a_flawed_result_goes_back_once_and_a_good_one_counts_then() -> None:
 
 def test_one_that_goes_on_after_its_result_is_harvested_in_the_end() -> None:
     assert [act.what for act in twice(seen("working", result=GOOD), CLIENT, LAST_WORDS + 1)] == ["wait", "end"]
+
+
+def test_its_last_words_are_counted_before_it_is_harvested() -> None:
+    """By the clock of its host, as both moments are."""
+    just = seen("ready", result=GOOD, since=NOW)
+    assert watch(just, Memo(NOW), NOW + 500, CLIENT)[0].what == "wait"
+    assert watch(just._replace(now=NOW + COUNTED), Memo(NOW), NOW + 500, CLIENT)[0].outcome == "ok"
 
 
 def test_without_a_sign_of_work_it_has_stalled_and_a_limit_is_no_stall() -> None:

@@ -17,6 +17,8 @@ ALONE = (
 GO_ON = "The limit is over. Go on where you were."
 #: A client may say its last words after it has submitted.
 LAST_WORDS = 20.0
+#: Its client writes down what its last words cost after it has told that they are said.
+COUNTED = 3.0
 #: So long a limit that names no end is waited for.
 LIMIT_SECONDS = 300.0
 #: What it was told may be in its box and not yet in its turn: so long it has to take it up.
@@ -106,6 +108,8 @@ def _submitted(status: Status, memo: Memo, now: float) -> tuple[Act, Memo]:
     if isinstance(found, result.Result):
         memo = memo._replace(submitted=memo.submitted or now)
         if live and status.state in ("working", "starting") and now - memo.submitted < LAST_WORDS:
+            return Act(), memo
+        if status.state == "ready" and status.now - status.since < COUNTED:
             return Act(), memo
         return Act("end", outcome=found.outcome, reason=found.reason), memo
     if live and not memo.flawed:
