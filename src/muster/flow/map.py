@@ -161,6 +161,7 @@ class Scheduler:
         self.paused = self.interrupted = False
         self.stopping = ""
         """Empty, `drain`, or the outcome with which everything is ended."""
+        self.why = ""
         self.wished = {"resumed": run.control().get("resumed")}
         self.alerted: set[str] = set()
         self.saved = 0.0
@@ -203,7 +204,8 @@ class Scheduler:
                 self._took(ended)
             self._heed()
             now = self.field.now()
-            for place in {place for place, jobs in self.watched.items() if jobs} | self.silent.keys():
+            # In their order, not a set's: a simulation of a run is the same each time.
+            for place in [*dict.fromkeys([*(place for place, jobs in self.watched.items() if jobs), *self.silent])]:
                 if now - self.looked.get(place, 0.0) >= LOOK_SECONDS:
                     self._look(place)
             self._again(now)
@@ -335,7 +337,7 @@ class Scheduler:
     def _stop_all(self, outcome: str, reason: str) -> None:
         """Nothing more is launched, and what runs is harvested and ended."""
         if self.stopping != outcome:
-            self.stopping = outcome
+            self.stopping, self.why = outcome, reason
             self._note("stopping", None, reason=reason)
             if outcome != "cancelled":
                 self.field.alert(outcome, reason)
@@ -509,8 +511,12 @@ class Scheduler:
             self._settle(job)
 
     def _settle(self, job: Job) -> None:
-        done = job.tries and job.last.final
-        self._move(job, "over" if done else "later" if job.not_before > self.field.now() else "todo")
+        if job.tries and job.last.final:
+            self._move(job, "over")
+        elif self.why:
+            self._skip(job, self.stopping, self.why)  # it was to be tried again, and nothing more is
+        else:
+            self._move(job, "later" if job.not_before > self.field.now() else "todo")
 
     def _again(self, now: float) -> None:
         for job in [job for job in self.stages["later"].values() if job.not_before <= now]:
