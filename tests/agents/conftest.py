@@ -38,7 +38,7 @@ class ClientWorld(World):
             env={**self.env, **more.get("env", {})},
             input=input or b"",
             capture_output=True,
-            timeout=120,
+            timeout=more.get("timeout", 120),
             check=False,
         )
         return Result(done)

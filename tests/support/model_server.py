@@ -360,6 +360,8 @@ class ModelServer:
         """Words to look for in all of a request, its credentials included; see `Request.noticed`."""
         self.refused: list[str] = []
         """Of these words, those whose requests are answered with 401."""
+        self.cues: dict[str, str] = {}
+        """Words that name a scenario where a text of the user has them and no mark."""
         self._lock = threading.Lock()
         self._failed: dict[tuple[str, int, str, int], int] = {}
         self._held: dict[str, threading.Event] = {}
@@ -410,7 +412,7 @@ class ModelServer:
         """What the script says to this conversation."""
         last = max((i for i, turn in enumerate(turns) if turn.role == "user" and turn.texts), default=-1)
         text = "\n".join(turns[last].texts) if last >= 0 else ""
-        marks = MARK.findall(text)
+        marks = MARK.findall(text) or [name for words, name in self.cues.items() if words in text]
         if not marks:
             return {"text": text or "nothing was said"}
         roles = [turn.role for turn in turns[last:] if turn.role in ("assistant", "tool")]
