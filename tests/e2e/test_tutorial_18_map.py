@@ -74,7 +74,7 @@ def test_what_became_of_each_task_is_shown(e2e: E2eSession) -> None:
         r"^first +finished +2/2 +2 ok +command"
     )
     result = e2e.run("muster runs show first")
-    expect(result.stdout).to_match(r"^0001-alpha +ok +1 +- +muster/first-0001")
+    expect(result.stdout).to_match(r"^0001-alpha +ok +- +1 +- +muster/first-0001")
     expect(e2e.run("git log --oneline -1 muster/first-0001").stdout).to_contain("Add alpha")
     folder = e2e.home / ".local" / "state" / "muster" / "runs" / "first" / "tasks" / "0001-alpha" / "attempt-1"
     there = {path.name for path in folder.iterdir()}
@@ -200,7 +200,7 @@ def test_a_budget_that_is_spent_ends_the_run(e2e: E2eSession) -> None:
     expect(result.stdout).to_equal("2 over-budget\n")
     tasks = shown(e2e, "held")["tasks"]
     assert {task["outcome"] for task in tasks} == {"over-budget"} and sum(task["cost_usd"] or 0 for task in tasks) >= 9
-    assert agents(e2e) == {}
+    assert {row["state"] for row in agents(e2e).values()} == {"stopped"}, "they are there for a person to look at"
 
 
 def test_a_budget_of_the_configuration_holds_for_every_run(e2e: E2eSession) -> None:
@@ -225,7 +225,8 @@ def test_a_budget_of_the_configuration_holds_for_every_run(e2e: E2eSession) -> N
     third = e2e.run(run.replace("frugal", "third"), comment="Eighteen are: what is left does not pay for one more.")
     expect(third).to_exit_with(4)
     expect(third.stderr).to_contain("budget of the day $20.00: $2.00 left, and an agent takes about $9.00")
-    assert [task["attempts"] for task in shown(e2e, "third")["tasks"]] == [1] and agents(e2e) == {}
+    assert [task["attempts"] for task in shown(e2e, "third")["tasks"]] == [1]
+    assert {row["state"] for row in agents(e2e).values()} == {"stopped"}
 
 
 def test_an_agent_that_asks_waits_for_a_person(e2e: E2eSession) -> None:
@@ -315,7 +316,8 @@ def test_a_run_that_is_under_way_is_asked_to_stop(e2e: E2eSession) -> None:
     expect(e2e.run("muster runs set long max_agents=2")).to_succeed()
     expect(e2e.run("muster runs stop long")).to_succeed()
     expect(run.wait()).to_exit_with(1)
-    assert shown(e2e, "long")["outcomes"] == {"cancelled": 3} and agents(e2e) == {}
+    assert shown(e2e, "long")["outcomes"] == {"cancelled": 3}
+    assert {row["state"] for row in agents(e2e).values()} == {"stopped"}
 
 
 def test_a_run_is_removed_and_its_branches_stay(e2e: E2eSession) -> None:
@@ -323,7 +325,12 @@ def test_a_run_is_removed_and_its_branches_stay(e2e: E2eSession) -> None:
     # Remove the directory of a run. Branches stay.
     muster runs rm long
     """)
-    expect(e2e.run(FIRST.replace("--run first", "--run long"))).to_succeed()
+    fails = FIRST.replace("--run first", "--run long --retries 0").replace(
+        "git commit", "test {item} = alpha && git commit"
+    )
+    expect(e2e.run(fails)).to_exit_with(1)
+    assert set(agents(e2e)) == {"long-0002"}, "one that did not do its task is only stopped"
     expect(e2e.run("muster runs rm long", comment="Remove the directory of a run.")).to_succeed()
     expect(e2e.run("muster runs show long")).to_exit_with(3)
+    assert agents(e2e) == {}
     expect(e2e.run("git log --oneline -1 muster/long-0001").stdout).to_contain("Add alpha")
