@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from muster.cli import main as cli
 from muster.errors import MusterError, NotFound, Refused
-from muster.report import ansi, page, player
+from muster.report import ansi, page, pieces, player, site
 
 from . import builder
 from .builder import CAPTURE, LIST, START, Run, command, record
@@ -181,11 +181,11 @@ def test_a_page_is_not_written_through_a_planted_link(tmp_path: Path, name: str)
     run.test("test_a")
     victim = tmp_path / "victim"
     victim.mkdir()
-    (victim / "report.json").write_text(json.dumps(page.MARKER))
+    (victim / "report.json").write_text(json.dumps(site.MARKER))
     (victim / "0009.js").write_text("mine")
     if name:
         (run.folder / "report").mkdir()
-        (run.folder / "report" / "report.json").write_text(json.dumps(page.MARKER))
+        (run.folder / "report" / "report.json").write_text(json.dumps(site.MARKER))
     (run.folder / "report" / name if name else run.folder / "report").symlink_to(victim)
     before = everything(victim)
     with pytest.raises(Refused):
@@ -252,7 +252,7 @@ def test_a_line_of_fifty_megabytes_is_cut(tmp_path: Path, text: str) -> None:
 
 
 def test_a_long_recording_is_cut_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "RECORDING", 10_000)
+    monkeypatch.setattr(pieces, "RECORDING", 10_000)
     run = Run(tmp_path / "e2e")
     record(run.test("test_a"), "long", [[n / 10, "o", "y" * 100] for n in range(1000)])
     cast = part_of(page.build(run.folder), "0001-1")["cast"]

@@ -8,35 +8,28 @@ is shown as broken.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator
-from importlib import resources
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import MusterError, NotFound, Refused
+from ..errors import MusterError, NotFound
 from ..tutorial.blocks import normal
-from . import ansi, outline, player
+from . import ansi, outline, pieces, site
 from .folder import Folder, items, number, usable, value, whole, words
+from .pieces import TEXT, WEIGHT, Ends, coloured, short, styled
 
 VERSION = 1
 OUTCOMES = ("failed", "error", "broken", "running", "xpassed", "passed", "skipped", "xfailed")
-MARKER = {"format": "muster-report", "version": 1}
 
 #: How much of a test is shown: from its beginning and from its end, counted in characters.
 HEAD, TAIL = 1_500_000, 500_000
-#: What a row and a run of one style weigh beside their text, so that a million empty lines are as heavy as they are.
-WEIGHT = 48
-RECORDING = 8_000_000
-TEXT = 1 << 16
 #: How much of a transcript, and of one event in it, is read at all.
 READ, EVENT = 1 << 26, 1 << 20
 #: Lines of output that belong together within this many seconds are one row.
 TOGETHER = 0.5
-_OURS = re.compile(r"\d{4,}(-\d+)?\.js")
 
 
 class Test(NamedTuple):
@@ -82,35 +75,24 @@ def make(folder: Path, out: Path | None = None) -> Made:
     _examine(folder)
     inside = out is None
     out = folder / "report" if out is None else out
-    _claim(out, inside)
+    site.claim(out, inside)
     source = Folder(folder)
     tests = sorted((_test(source, name) for name in source.names("tests")), key=Test.order)
     texts = source.text("tutorial.sh", limit=1 << 20)
     tutorial = outline.read(texts or "", [block for test in tests for block in test.blocks])
     run = _run(source.json("run.json"))
     rows = []
-    kept = set()
+    keys = set()
     for number_, test in enumerate(tests, 1):
         key = f"{number_:04}"
         part, recordings, commands = _part(source, test, key, tutorial)
         for name, recording in recordings.items():
-            _write(out / "parts" / f"{name}.js", f"muster.recording({_json(name)},{_json(recording)});\n")
-            kept.add(f"{name}.js")
-        _write(out / "parts" / f"{key}.js", f"muster.part({_json(key)},{_json(part)});\n")
-        kept.add(f"{key}.js")
+            site.part(out, "recording", name, recording)
+        site.part(out, "part", key, part)
+        keys |= {key, *recordings}
         rows.append(_row(test, key, part, commands, run, tutorial))
-    found = player.find()
-    for name, path in found.items():
-        _write(out / "player" / name, path.read_bytes())
-    for name in ("page.css", "page.js"):
-        _write(out / name, _asset("assets", name))
-    index = _index(run, rows, tutorial, bool(found))
-    # The place is filled in last and once, so a text that looks like it stays what it is.
-    before, after = _asset("templates", "index.html").split("@INDEX@")
-    _write(out / "index.html", before + _json(index) + after)
-    for name in os.listdir(out / "parts"):
-        if _OURS.fullmatch(name) and name not in kept:
-            os.unlink(out / "parts" / name)
+    program = site.asset("assets", "tools.js") + site.asset("assets", "page.js")
+    site.publish(out, "index.html", _index(run, rows, tutorial), program, site.asset("assets", "page.css"), keys)
     counts = Counter(test.outcome for test in tests)
     return Made(out / "index.html", len(tests), {name: counts[name] for name in OUTCOMES if counts[name]})
 
@@ -127,42 +109,6 @@ def _examine(folder: Path) -> None:
         raise MusterError(
             f"{folder} was written by a newer muster (version {words(str(version), 20)})", "update muster"
         )
-
-
-def _claim(out: Path, inside: bool) -> None:
-    """Make sure that `out` is a place for a page of ours: new, empty, or one before."""
-    hint = "name another place with --out DIR"
-    places = [out / "parts", out / "player", *([out] if inside else [])]
-    if link := next((place for place in places if place.is_symlink()), None):
-        raise Refused(f"{link} is a link; a page is not written through it", hint)
-    if out.exists() and not out.is_dir():
-        raise Refused(f"{out} is not a folder", hint)
-    if out.is_dir() and any(out.iterdir()) and Folder(out).json("report.json") != MARKER:
-        raise Refused(f"{out} holds something else than a report; it stays as it is", hint)
-    for place in (out, out / "parts"):
-        place.mkdir(parents=True, exist_ok=True)
-    _write(out / "report.json", json.dumps(MARKER) + "\n")
-
-
-def _write(path: Path, text: str | bytes) -> None:
-    """Replace the file by rename; a link in its place is replaced, not followed."""
-    path.parent.mkdir(exist_ok=True)
-    data = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb") as file:
-        file.write(data)
-    os.replace(temporary, path)
-
-
-def _asset(*names: str) -> str:
-    return resources.files(__package__).joinpath(*names).read_text(encoding="utf-8")
-
-
-def _json(thing: object) -> str:
-    """JSON that is JavaScript too, and that no HTML parser finds anything in."""
-    text = json.dumps(thing, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 # ---- what the folder says ----
@@ -230,7 +176,7 @@ def _row(
     return row
 
 
-def _index(run: dict[str, Any], rows: list[dict[str, Any]], tutorial: outline.Outline, played: bool) -> dict[str, Any]:
+def _index(run: dict[str, Any], rows: list[dict[str, Any]], tutorial: outline.Outline) -> dict[str, Any]:
     most = max(40, min(600, 300_000 // max(1, len(rows))))
     for row in rows:
         if "c" in row:
@@ -247,8 +193,6 @@ def _index(run: dict[str, Any], rows: list[dict[str, Any]], tutorial: outline.Ou
     ]
     return {
         "run": run,
-        "player": played,
-        "install": player.INSTALL,
         "sections": [title[:200] for title in tutorial.sections],
         "blocks": blocks,
         "tests": rows,
@@ -283,7 +227,7 @@ def _part(
         "nodeid": f"{test.file}::{test.name}" if test.file else test.name,
         "started": test.started,
         "blocks": [[tutorial.places[text], text] for text in dict.fromkeys(test.blocks)],
-        "message": _lines(test.message),
+        "message": coloured(test.message),
         "leaks": [ansi.clean(leak) for leak in test.leaks],
         "kept": ansi.clean(test.kept),
         "path": f"tests/{test.id}/transcript.jsonl",
@@ -316,10 +260,7 @@ class _Reader:
         self.commands: list[str] = []
         self.began: float | None = None
         self.broken = 0
-        self._head: list[dict[str, Any]] = []
-        self._tail: deque[tuple[dict[str, Any], int]] = deque()
-        self._weights = [0, 0]
-        self._left = [0, 0]
+        self._ends = Ends(HEAD, TAIL)
         self._open: dict[str, Any] | None = None
         self._runs: list[ansi.Run] = []
         self._weight = 0
@@ -347,7 +288,7 @@ class _Reader:
             if (limit := number(row.get("timeout"))) is not None:
                 made["w"] = limit
         elif kind in ("block", "comment", "command", "terminal", "keys", "recording", "note"):
-            made["x"] = _short(row.get("text"))
+            made["x"] = short(row.get("text"))
             if kind == "command":
                 self._search(made["x"])
                 if row.get("background") is True:
@@ -360,17 +301,13 @@ class _Reader:
                     self.starts.setdefault(name, at)
         else:
             made["k"] = "other"
-            made["x"] = _short(f"{words(kind, 40)}: {json.dumps(row)[:2000]}")
-        self._add(made, len(made.get("x", "")))
+            made["x"] = short(f"{words(kind, 40)}: {json.dumps(row)[:2000]}")
+        self._ends.add(made, len(made.get("x", "")))
 
     def rows(self) -> tuple[list[dict[str, Any]], dict[str, int] | None]:
         """All rows, and what was left out of their middle: how many, how many characters, and before which one."""
         self._close()
-        tail = [row for row, _ in self._tail]
-        if not self._left[0]:
-            return self._head + tail, None
-        cut = {"rows": self._left[0], "chars": self._left[1], "at": len(self._head)}
-        return self._head + tail, cut
+        return self._ends.rows()
 
     def _output(self, kind: str, at: float | None, n: int | None, text: object) -> None:
         if not isinstance(text, str):
@@ -394,24 +331,10 @@ class _Reader:
         self._open, self._runs, self._weight = None, [], 0
         if row is None or not runs:
             return
-        made = {"k": row["k"], "t": row["t"], "r": _runs(ansi.join(runs))}
+        made = {"k": row["k"], "t": row["t"], "r": styled(ansi.join(runs))}
         if row["n"] is not None:
             made["n"] = row["n"]
-        self._add(made, weight)
-
-    def _add(self, row: dict[str, Any], weight: int) -> None:
-        weight += WEIGHT
-        if not self._tail and self._weights[0] + weight <= HEAD:
-            self._weights[0] += weight
-            self._head.append(row)
-            return
-        self._tail.append((row, weight))
-        self._weights[1] += weight
-        while self._weights[1] > TAIL:
-            _, gone = self._tail.popleft()
-            self._weights[1] -= gone
-            self._left[0] += 1
-            self._left[1] += gone
+        self._ends.add(made, weight)
 
     def _search(self, text: str) -> None:
         if text and self._found < 2000:
@@ -425,26 +348,6 @@ def _pieces(text: str) -> list[str]:
         return [text]
     more = [f"… {len(text) - EVENT} more characters\n"] if len(text) > EVENT else []
     return re.split(r"(?<=\n)", text[:EVENT]) + more
-
-
-def _short(text: object) -> str:
-    full = ansi.clean(words(text, TEXT + 1))
-    return full if len(full) <= TEXT else f"{full[:TEXT]} …"
-
-
-def _lines(text: str) -> list[Any]:
-    """Text of several lines, with its colours."""
-    runs: list[ansi.Run] = []
-    style = ansi.PLAIN
-    for line in text.splitlines(keepends=True):
-        more, style = ansi.line(line, style)
-        runs += more
-    return _runs(ansi.join(runs))
-
-
-def _runs(runs: Iterable[ansi.Run]) -> list[Any]:
-    """Runs for the page: a text, or a text with three numbers."""
-    return [text if style == ansi.PLAIN else [text, *ansi.seen(style)] for text, style in runs]
 
 
 # ---- recordings ----
@@ -461,11 +364,11 @@ def _recording(source: Folder, place: str, name: str, reader: _Reader) -> tuple[
         return about | {"error": "its name is not one of a file here"}, None
     said = source.json("tests", place, "recordings", f"{name}.json")
     if isinstance(said, dict):
-        about["command"] = _short(said.get("command"))
+        about["command"] = short(said.get("command"))
         about["exit"] = whole(said.get("exit_code"))
         about["running"] = said.get("ended") is None
         if error := said.get("error"):
-            about["error"] = _short(error if isinstance(error, str) else json.dumps(error)[:2000])
+            about["error"] = short(error if isinstance(error, str) else json.dumps(error)[:2000])
     else:
         said = {}
     begin = reader.starts.get(name)
@@ -474,53 +377,10 @@ def _recording(source: Folder, place: str, name: str, reader: _Reader) -> tuple[
     about["begin"] = begin
     if screen := source.text("tests", place, "recordings", f"{name}.txt", limit=TEXT):
         # Only a preview: the empty middle of a tall screen is not worth the room.
-        about["screen"] = _lines(re.sub(r"\n(?:[ \t]*\n){3,}", "\n\n\n", screen.strip("\n").rstrip()))
-    cast = _cast(source, place, name)
+        about["screen"] = coloured(re.sub(r"\n(?:[ \t]*\n){3,}", "\n\n\n", screen.strip("\n").rstrip()))
+    cast = pieces.cast(source, "tests", place, "recordings", f"{name}.cast")
     if cast is None:
         about.setdefault("error", "there is no recording that can be read")
         return about, None
     about["length"] = cast["length"]
     return about, cast
-
-
-def _cast(source: Folder, place: str, name: str) -> dict[str, Any] | None:
-    """An asciicast made sound: a header of ours, times that only grow, sizes that a terminal can have, and a limit."""
-    header: dict[str, Any] | None = None
-    events: list[list[Any]] = []
-    last = 0.0
-    weight = 0
-    for line in source.lines("tests", place, "recordings", f"{name}.cast", longest=1 << 24):
-        found = value(line)
-        if header is None:
-            if not isinstance(found, dict) or found.get("version") != 2:
-                return None
-            header = {
-                "version": 2,
-                "width": _side(found.get("width"), 80, 400),
-                "height": _side(found.get("height"), 24, 150),
-            }
-            continue
-        if not isinstance(found, list) or len(found) != 3 or not isinstance(found[2], str):
-            continue
-        at, code, data = number(found[0]), found[1], words(found[2], 1 << 24)
-        if at is None or code not in ("o", "r", "m"):
-            continue
-        last = max(last, at)
-        if code == "r":
-            cols, _, rows = data.partition("x")
-            data = f"{_side(_digits(cols), 80, 400)}x{_side(_digits(rows), 24, 150)}"
-        weight += len(data) + WEIGHT
-        if weight > RECORDING:
-            events.append([last, "m", "the page has the recording up to here"])
-            break
-        events.append([last, code, data])
-    return None if header is None else {"cast": [header, *events], "length": last}
-
-
-def _side(thing: object, default: int, most: int) -> int:
-    size = whole(thing)
-    return default if size is None or size < 1 else min(size, most)
-
-
-def _digits(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None

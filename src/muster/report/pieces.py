@@ -1,0 +1,116 @@
+"""What the pages show of terminals and transcripts, of which there may be too much and nothing is to be trusted: the two ends of many
+rows, text with its colours, recordings made sound.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from . import ansi
+from .folder import Folder, number, value, whole, words
+
+#: What a row and a run of one style weigh beside their text, so that a million empty lines are as heavy as they are.
+WEIGHT = 48
+RECORDING = 8_000_000
+TEXT = 1 << 16
+
+
+class Ends:
+    """The first and the last of many rows, up to so many characters each."""
+
+    def __init__(self, head: int, tail: int) -> None:
+        self._limits = (head, tail)
+        self._head: list[dict[str, Any]] = []
+        self._tail: deque[tuple[dict[str, Any], int]] = deque()
+        self._weights = [0, 0]
+        self._left = [0, 0]
+
+    def add(self, row: dict[str, Any], weight: int) -> None:
+        weight += WEIGHT
+        if not self._tail and self._weights[0] + weight <= self._limits[0]:
+            self._weights[0] += weight
+            self._head.append(row)
+            return
+        self._tail.append((row, weight))
+        self._weights[1] += weight
+        while self._weights[1] > self._limits[1]:
+            _, gone = self._tail.popleft()
+            self._weights[1] -= gone
+            self._left[0] += 1
+            self._left[1] += gone
+
+    def rows(self) -> tuple[list[dict[str, Any]], dict[str, int] | None]:
+        """All rows, and what was left out of their middle: how many, how many characters, and before which one."""
+        tail = [row for row, _ in self._tail]
+        if not self._left[0]:
+            return self._head + tail, None
+        cut = {"rows": self._left[0], "chars": self._left[1], "at": len(self._head)}
+        return self._head + tail, cut
+
+
+def short(text: object) -> str:
+    """One text without escape sequences, cut where it is too long."""
+    full = ansi.clean(words(text, TEXT + 1))
+    return full if len(full) <= TEXT else f"{full[:TEXT]} …"
+
+
+def coloured(text: str) -> list[Any]:
+    """Text of several lines, with its colours."""
+    runs: list[ansi.Run] = []
+    style = ansi.PLAIN
+    for line in text.splitlines(keepends=True):
+        more, style = ansi.line(line, style)
+        runs += more
+    return styled(ansi.join(runs))
+
+
+def styled(runs: Iterable[ansi.Run]) -> list[Any]:
+    """Runs for the page: a text, or a text with three numbers."""
+    return [text if style == ansi.PLAIN else [text, *ansi.seen(style)] for text, style in runs]
+
+
+def cast(source: Folder, *names: str) -> dict[str, Any] | None:
+    """An asciicast made sound: a header of ours, times that only grow, sizes that a terminal can have, and a limit. None when it is none."""
+    header: dict[str, Any] | None = None
+    started: float | None = None
+    events: list[list[Any]] = []
+    last = 0.0
+    weight = 0
+    for line in source.lines(*names, longest=1 << 24):
+        found = value(line)
+        if header is None:
+            if not isinstance(found, dict) or found.get("version") != 2:
+                return None
+            started = number(found.get("timestamp"))
+            header = {
+                "version": 2,
+                "width": _side(found.get("width"), 80, 400),
+                "height": _side(found.get("height"), 24, 150),
+            }
+            continue
+        if not isinstance(found, list) or len(found) != 3 or not isinstance(found[2], str):
+            continue
+        at, code, data = number(found[0]), found[1], words(found[2], 1 << 24)
+        if at is None or code not in ("o", "r", "m"):
+            continue
+        last = max(last, at)
+        if code == "r":
+            cols, _, rows = data.partition("x")
+            data = f"{_side(_digits(cols), 80, 400)}x{_side(_digits(rows), 24, 150)}"
+        weight += len(data) + WEIGHT
+        if weight > RECORDING:
+            events.append([last, "m", "the page has the recording up to here"])
+            break
+        events.append([last, code, data])
+    return None if header is None else {"cast": [header, *events], "length": last, "started": started}
+
+
+def _side(thing: object, default: int, most: int) -> int:
+    size = whole(thing)
+    return default if size is None or size < 1 else min(size, most)
+
+
+def _digits(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
