@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+_DECODER = json.JSONDecoder(strict=False)
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -36,6 +37,20 @@ class Folder:
             return []
         try:
             return sorted(os.listdir(found))
+        except OSError:
+            return []
+        finally:
+            os.close(found)
+
+    def entries(self, *names: str) -> list[tuple[str, int, int]]:
+        """What is in a folder, sorted: name, size, and when it changed last."""
+        found = self._descend(names, os.O_DIRECTORY)
+        if found is None:
+            return []
+        try:
+            with os.scandir(found) as all_of_it:
+                stats = [(entry.name, entry.stat(follow_symlinks=False)) for entry in all_of_it]
+            return sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
         except OSError:
             return []
         finally:
@@ -106,7 +121,7 @@ def usable(name: str) -> bool:
 
 def value(text: str) -> object:
     try:
-        return json.loads(text, strict=False)
+        return _DECODER.decode(text)
     except (ValueError, RecursionError):
         return None
 
@@ -136,3 +151,8 @@ def whole(thing: object) -> int | None:
 
 def items(thing: object, most: int) -> list[object]:
     return thing[:most] if isinstance(thing, list) else []
+
+
+def table(thing: object) -> dict[str, object]:
+    """The object that it should be."""
+    return thing if isinstance(thing, dict) else {}

@@ -58,6 +58,8 @@ def short(text: object) -> str:
 
 def coloured(text: str) -> list[Any]:
     """Text of several lines, with its colours."""
+    if len(text) <= ansi.LONGEST and not ansi.MOVES.search(text):  # as most texts are
+        return [plain] if (plain := ansi.clean(text)) else []
     runs: list[ansi.Run] = []
     style = ansi.PLAIN
     for line in text.splitlines(keepends=True):
@@ -79,6 +81,8 @@ def cast(source: Folder, *names: str) -> dict[str, Any] | None:
     last = 0.0
     weight = 0
     for line in source.lines(*names, longest=1 << 24):
+        if line.isspace():
+            continue
         found = value(line)
         if header is None:
             if not isinstance(found, dict) or found.get("version") != 2:

@@ -1,7 +1,7 @@
 // The page of a test run; tools.js is in front of it.
 
 const { blocks, sections, tests } = index;
-const VIEWS = [blocks.length ? "tutorial" : "tests", "tests"];
+const VIEW = blocks.length ? "tutorial" : "tests";
 const NAME = "test";
 
 /** What each outcome is called, in the order in which it matters. */
@@ -36,19 +36,25 @@ function readHash() {
   const section = said.get("section") ?? "";
   state.section = section === "none" || (/^\d+$/.test(section) && sections[section]) ? section : "";
   state.order = ["failed", "slow"].includes(said.get("order")) ? said.get("order") : "";
-  state.view = ["tutorial", "tests"].includes(said.get("view")) ? said.get("view") : VIEWS[0];
+  state.view = ["tutorial", "tests"].includes(said.get("view")) ? said.get("view") : VIEW;
   state.chosen = byId.has(said.get(NAME)) ? said.get(NAME) : "";
 }
 
 function hash() {
   const said = new URLSearchParams();
-  if (state.view !== VIEWS[0]) said.set("view", state.view);
+  if (state.view !== VIEW) said.set("view", state.view);
   if (state.q) said.set("q", state.q);
   if (state.outcomes.size) said.set("outcome", [...state.outcomes].join(","));
   if (state.section) said.set("section", state.section);
   if (state.order) said.set("order", state.order);
   if (state.chosen) said.set(NAME, state.chosen);
   return `#${said}`;
+}
+
+/** The tutorial has one order; another is one of tests. */
+function settle(values) {
+  if (values.order) state.view = "tests";
+  else if (values.view === "tutorial") state.order = "";
 }
 
 // ---- the top ----

@@ -1,6 +1,6 @@
 // What the pages share. What programs and agents wrote comes as data and is put in with textContent; nothing here makes HTML.
-// The page behind it has VIEWS (the one it opens with, and the list), NAME (of one in the address), state, byId and PROMPTS, and the functions readHash,
-// hash, drawList, show, all, detailHead, drawDetail and rowBody.
+// The page behind it has NAME (of one in the address), state, byId and PROMPTS, and the functions readHash, hash, settle, drawList, show, all,
+// detailHead, drawDetail and rowBody.
 "use strict";
 
 const $ = (selector, root = document) => root.querySelector(selector);
@@ -208,7 +208,7 @@ function card(recording) {
     recording.error ? el("p", { class: "problem" }, recording.error) : null,
     screen);
   const one = { recording, node, player: null, wanted: 0, timer: 0 };
-  const showStill = () => screen.replaceChildren(...(recording.screen?.length ? [still] : recording.part ? [el("p", { class: "none" }, "Its last screen was empty.")] : []),
+  const showStill = () => screen.replaceChildren(...(recording.screen?.length ? [still] : recording.part && recording.screen ? [el("p", { class: "none" }, "Its last screen was empty.")] : []),
     ...(recording.part && !index.player ? [el("p", { class: "none" }, "To play it here: ", el("code", {}, index.install), ", then make the report again.")] : []));
 
   one.play = async (at) => {
@@ -263,7 +263,7 @@ async function follow(one) {
   if (at === undefined || at === null || one.recording.begin === null) return;
   const t = one.recording.begin + at + 0.01;
   let now = null;
-  for (const node of document.querySelectorAll(".transcript .row[data-t]")) {
+  for (const node of (one.home ?? document).querySelectorAll(".transcript .row[data-t]")) {
     if (Number(node.dataset.t) > t) break;
     now = node;
   }
@@ -297,9 +297,7 @@ const nextTheme = () => {
 function change(values, push = false) {
   const drawn = state.view + state.order;
   Object.assign(state, values);
-  // The first view has one order; another is one of the list.
-  if (values.order) state.view = VIEWS[1];
-  else if (values.view === VIEWS[0]) state.order = "";
+  settle(values);
   history[push ? "pushState" : "replaceState"](null, "", hash());
   if (drawn !== state.view + state.order) drawList();
   show();
