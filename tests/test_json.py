@@ -234,7 +234,9 @@ def _tutorial_skill(world: World) -> list[Argv]:
 def _report(world: World) -> list[Argv]:
     run = Run(world.folder / "report-run")
     run.test("tests/test_a.py::test_it")
-    return [("report", str(run.folder)), ("report", str(run.folder), "--out", str(world.folder / "page"))]
+    world.ok("map", "--run", "reported", "-a", "command", "--items", items(world), "--", "true")
+    page = str(world.folder / "page")
+    return [("report", str(run.folder)), ("report", str(run.folder), "--out", page), ("report", "reported")]
 
 
 #: For each verb, what to run (with --json added) in a situation where it has something to say.

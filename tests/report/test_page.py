@@ -480,7 +480,8 @@ def test_the_verb_prints_the_path_and_the_counts(tmp_path: Path, capsys: pytest.
     run.test("test_b", "failed")
     assert cli.main(["report", str(run.folder), "--out", str(tmp_path / "out"), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said == {"report": str(tmp_path / "out" / "index.html"), "tests": 2, "outcomes": {"failed": 1, "passed": 1}}
+    page_ = str(tmp_path / "out" / "index.html")
+    assert said == {"report": page_, "run": None, "tests": 2, "outcomes": {"failed": 1, "passed": 1}}
     assert cli.main(["report", str(run.folder)]) == 0
     told = capsys.readouterr()
     assert told.out == f"{run.folder / 'report' / 'index.html'}\n"

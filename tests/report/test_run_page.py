@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.cli import main as cli
 from muster.errors import NotFound, Refused
 from muster.flow import reduce
 from muster.flow.run import Run as FlowRun
@@ -600,6 +601,41 @@ def test_a_folder_that_is_no_report_is_left_alone(tmp_path: Path) -> None:
         run_page.make(run.folder)
     with pytest.raises(NotFound, match="not the directory of a run"):
         run_page.make(own)
+
+
+def test_the_verb_takes_the_name_of_a_run_and_compares_it_with_the_one_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    runs = tmp_path / "home" / "runs"
+    old = sample(runs / "improve-1")
+    shutil.copytree(old.folder, runs / "improve-2")
+    old.put(
+        "run.json", {**json.loads((old.folder / "run.json").read_text()), "created": START - 9, "name": "improve-1"}
+    )
+    Directory(runs / "elsewhere", repo="/work/other", created=START - 1)
+    assert cli.main(["report", "improve-2", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    where = runs / "improve-2" / "report" / "index.html"
+    assert said == {
+        "report": str(where),
+        "run": "improve-2",
+        "tests": 7,
+        "outcomes": {"ok": 5, "blocked": 1, "lost": 1},
+    }
+    assert index_of(where)["before"] == "improve-1"
+    assert cli.main(["report", "improve-1", "--out", "page"]) == 0
+    assert index_of(tmp_path / "page" / "index.html")["before"] is None
+    assert "7 tasks: 5 ok, 1 blocked, 1 lost" in capsys.readouterr().err
+    assert cli.main(["report", str(runs / "improve-1")]) == 0
+    (tmp_path / "improve-2").mkdir()
+    assert cli.main(["report", "improve-2"]) == 3
+    assert "improve-2 is not the artifact folder of a test run" in capsys.readouterr().err
+    assert cli.main(["report", "nobody"]) == 3
+    told = capsys.readouterr().err
+    assert "there is no folder nobody, and no run of that name" in told
+    assert "pytest --e2e-artifacts nobody" in told and "runs: improve-2, elsewhere, improve-1" in told
 
 
 # ---- in a browser ----

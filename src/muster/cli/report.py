@@ -1,42 +1,63 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ..errors import NotFound
 from ..fleet import Fleet
 from . import render
+
+if TYPE_CHECKING:
+    from ..flow.run import Run
+    from ..report.page import Made
 
 EXAMPLES = """
 muster report
 muster report --open
 muster report build/e2e --out public/e2e
+muster report improve-1 --open
 """
 TEXT = """
 Makes the page of a test run from the artifact folder of `pytest --e2e-artifacts DIR`: the tutorial's blocks beside the tests
-that cite them, transcripts, and recordings to play. It opens from a file, without a network, and can be put on any web server.
+that cite them, transcripts, and recordings to play. Of a run of improve or map it makes the page that shows how many tasks came how
+far, what agents claimed beside what was verified, the branch, and each task with its transcript, recording and changes; while the run
+goes on, the page is made again by the same command. It opens from a file, without a network, and can be put on any web server.
 A report made before is replaced; a folder that holds anything else is left as it is.
 """
+FOLDER = ".muster/e2e"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("folder", nargs="?", default=".muster/e2e", metavar="DIR", help="the artifact folder (default: .muster/e2e)")
-    add("--out", metavar="DIR", help="where to make the page (default: report in the artifact folder)")
+    add(
+        "folder",
+        nargs="?",
+        default=FOLDER,
+        metavar="DIR|RUN",
+        help=f"the artifact folder (default: {FOLDER}), or a run",
+    )
+    add(
+        "--out",
+        metavar="DIR",
+        help="where to make the page (default: report in the artifact folder or the run's directory)",
+    )
     add("--open", action="store_true", help="show it in the browser")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..report import page, player
+    from ..report import player
 
-    del fleet
-    made = page.make(Path(args.folder), Path(args.out) if args.out else None)
+    name, made = _make(args.folder, Path(args.out) if args.out else None, fleet)
     if args.json:
-        render.document({"report": str(made.path), "tests": made.tests, "outcomes": made.outcomes})
+        render.document({"report": str(made.path), "run": name, "tests": made.tests, "outcomes": made.outcomes})
     else:
-        told = ", ".join(f"{count} {name}" for name, count in made.outcomes.items())
-        render.note(f"{made.tests} {'test' if made.tests == 1 else 'tests'}{': ' if told else ''}{told}")
+        told = ", ".join(f"{count} {outcome}" for outcome, count in made.outcomes.items())
+        word = "test" if name is None else "task"
+        render.note(f"{made.tests} {word if made.tests == 1 else word + 's'}{': ' if told else ''}{told}")
         if not player.find():
-            render.note(f"recordings show their last screen only; to play them: {player.INSTALL}")
+            render.note(f"recordings cannot be played in it; to play them: {player.INSTALL}")
         render.out(str(made.path))
     if args.open:
         import webbrowser
@@ -44,3 +65,34 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         if not webbrowser.open(made.path.resolve().as_uri()):
             render.note(f"no browser could be started; open {made.path.resolve().as_uri()}")
     return 0
+
+
+def _make(word: str, out: Path | None, fleet: Fleet) -> tuple[str | None, Made]:
+    """The name of the run, if it is one, and its page. A folder of that name comes before a run."""
+    from ..flow import run as runs
+    from ..report import page, run_folder, run_page
+
+    folder = Path(word)
+    if folder.is_dir() and run_folder.is_run(folder):
+        return folder.resolve().name, run_page.make(folder, out)
+    if folder.is_dir() or word == FOLDER:
+        return None, page.make(folder, out)
+    try:
+        one = runs.find(fleet.home, word)
+    except NotFound as error:
+        hint = f"pytest --e2e-artifacts {shlex.quote(word)} makes such a folder; {error.hint}"
+        raise NotFound(f"there is no folder {word}, and no run of that name", hint) from None
+    return one.name, run_page.make(Path(one.folder), out, _before(fleet, one))
+
+
+def _before(fleet: Fleet, one: Run) -> Path | None:
+    """The run before it of the same kind in the same repository."""
+    from itertools import dropwhile
+
+    from ..flow import run as runs
+
+    def key(run: Run) -> list[object]:
+        return [run.about().get(word) for word in ("kind", "repo")]
+
+    older = dropwhile(lambda run: run.name != one.name, runs.all_runs(fleet.home))
+    return next((Path(run.folder) for run in older if run.name != one.name and key(run) == key(one)), None)
