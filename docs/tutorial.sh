@@ -1011,6 +1011,9 @@ git log --oneline main..muster-run/mend
 # What became of each test: claimed and verified, how many came how far, and what was left out and why.
 muster runs show mend
 
+# A page of the run: claims beside what was verified, every transcript, recording and diff. Made while the run goes on, it is kept up to date.
+muster report mend
+
 # Some tests only, once more although they are done, believed after two runs; and all that may hold the agents back.
 muster improve test_calc.py --agent replay --playbooks ../plays --tutorial tutorial.sh --all --times 2 --max-agents 4 --budget 5 --budget-tokens 100000 --timeout 5m --stall 10m --retries 2 --questions stop --permissions ask --integrator none --rank code --run again --new --keep -- -q
 

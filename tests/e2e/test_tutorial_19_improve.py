@@ -100,6 +100,19 @@ def test_what_became_of_each_test_is_shown(e2e: E2eSession) -> None:
     expect(result.stdout).to_match(r"integrated +1\n")
 
 
+def test_the_page_of_a_run_shows_its_evidence(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # A page of the run: claims beside what was verified, every transcript, recording and diff. Made while the run goes on, it is kept up to date.
+    muster report mend
+    """)
+    mend(e2e)
+    result = e2e.run("muster report mend", comment="A page of the run.")
+    expect(result).to_succeed()
+    page = Path(result.stdout.strip())
+    assert page.name == "index.html" and "test_calc.py::test_add" in page.read_text()
+
+
+@pytest.mark.slow
 def test_a_claim_that_does_not_hold_is_left_out(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # What became of each test: claimed and verified, how many came how far, and what was left out and why.
@@ -114,6 +127,7 @@ def test_a_claim_that_does_not_hold_is_left_out(e2e: E2eSession) -> None:
     expect(e2e.run("git rev-parse -q --verify muster-run/mend")).to_fail()
 
 
+@pytest.mark.slow
 def test_all_that_improve_can_be_told(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # Some tests only, once more although they are done, believed after two runs; and all that may hold the agents back.
@@ -161,6 +175,7 @@ def test_reduce_makes_the_branch_again(e2e: E2eSession) -> None:
     expect(e2e.run("muster reduce nothing")).to_exit_with(3)
 
 
+@pytest.mark.slow
 def test_a_pull_request_is_opened_by_your_own_gh(e2e: E2eSession, tmp_path: Path) -> None:
     e2e.write_tutorial_block("""
     # All that reduce can be told. --pr pushes the branch and opens a pull request with your own gh; no agent can.

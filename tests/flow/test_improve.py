@@ -219,6 +219,7 @@ def test_a_suite_goes_in_and_a_verified_branch_comes_out(shop: World, tmp_path: 
     assert "verified    7" in shown.stdout and "Decide on the order" in shown.stdout
 
 
+@pytest.mark.slow
 def test_what_is_done_in_an_open_branch_or_good_as_it_is_is_not_done_again(shop: World, tmp_path: Path) -> None:
     improved(shop, tmp_path, "--run", "fix", "--times", "1")
     again = improved(shop, tmp_path, "--run", "second", "--times", "1")
@@ -240,6 +241,7 @@ def test_what_was_taken_stays_done_and_all_does_it_again(shop: World, tmp_path: 
     assert len(planned["workers"]) == 9
 
 
+@pytest.mark.slow
 def test_without_one_fix_the_branch_and_the_funnel_are_others(shop: World, tmp_path: Path) -> None:
     (tmp_path / "plays" / "test_cheapest.toml").write_text(play(summary="It is fixed, believe me"))
     told = improved(shop, tmp_path, "--run", "fix", "--integrator", "none")
@@ -250,6 +252,7 @@ def test_without_one_fix_the_branch_and_the_funnel_are_others(shop: World, tmp_p
     assert failing(shop, tmp_path, "muster-run/fix") == {"test_cheapest"}
 
 
+@pytest.mark.slow
 def test_an_agent_that_a_person_talked_to_is_taken_in_by_reduce(shop: World, tmp_path: Path) -> None:
     waits = play(outcome="blocked", summary="Stuck", more='reason = "help"\n') + edit(
         "shop.py", "max(prices)", "min(prices)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,22 @@ def test_harmless_changes_of_the_corpus_raise_hardly_an_alarm() -> None:
     print(f"false alarms: {len(alarms)} of {len(HARMLESS)} (misses: 0 of {len(WEAKENED)} when all else passes)")
     assert len(WEAKENED) >= 30 <= len(HARMLESS)
     assert len(alarms) <= FALSE_ALARMS_MOST
+
+
+def test_the_bodies_of_the_corpus_are_told_apart() -> None:
+    missed, alarms = [], []
+    _, *parts = re.split(r"^%% (.*)\n", (CORPUS / "bodies.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for head, text in zip(parts[::2], parts[1::2], strict=True):
+        start = "" if "whole file" in head else "def test_x(a, b, mock, e2e):\n"
+        before, after = (
+            start + textwrap.indent(one, "    " if start else "")
+            for one in re.split(r"^->\n", text, flags=re.MULTILINE)
+        )
+        found = weaken.weakened(before, after, "tests/test_x.py")
+        missed += [after] if head.startswith("W") and not found else []
+        alarms += [(after, found)] if head.startswith("H") and found else []
+    assert (missed, alarms) == ([], [])
+    assert len(parts) > 160
 
 
 def test_what_stays_the_same_is_silent() -> None:

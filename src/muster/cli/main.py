@@ -49,7 +49,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "tutorial fill": "have an agent write examples for headings, and keep those you like",
         "tutorial sync": "have an agent write the tests that a tutorial lacks",
         "tutorial skill": "install the instructions of sync as a slash command of a client",
-        "report": "make the page of a test run: blocks, transcripts, recordings",
+        "report": "make the page of a run or of a test run: claims, transcripts, recordings, diffs",
     },
     "muster itself": {
         "config": "show or set configuration",

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,8 @@ limits and the budget allow. All that is known of a run is kept in its directory
 goes on with it. Ctrl-C lets the agents that run come to their end, a second one stops and harvests them.
 """
 REST = "ARGS"
+#: How old the page of a run may become.
+PAGE_SECONDS = 20.0
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -174,7 +178,8 @@ class Display:
     def __init__(self, json: bool, run: str) -> None:
         self.json, self.run = json, run
         self.live = not json and sys.stderr.isatty()
-        self.last = 0.0
+        self.last = self.paged = 0.0
+        self.maker: subprocess.Popen[bytes] | None = None
 
     def say(self, event: dict[str, Any]) -> None:
         if self.json:
@@ -197,12 +202,22 @@ class Display:
             self._line(f"{event['kind']}{': ' + event['reason'] if event.get('reason') else ''}")
 
     def shown(self, scheduler: Scheduler) -> None:
+        self._page(scheduler.run.path("report"))
         if not self.live or time.monotonic() - self.last < 0.5:
             return
         self.last = time.monotonic()
         width = shutil.get_terminal_size().columns
         sys.stderr.write(f"\r\x1b[K{render.plain(self.line(scheduler, scheduler.field.now()))[: width - 1]}")
         sys.stderr.flush()
+
+    def _page(self, folder: str) -> None:
+        """A page that somebody had made of the run is made again while it goes on, beside all else."""
+        old = time.monotonic() - self.paged > PAGE_SECONDS and (self.maker is None or self.maker.poll() is not None)
+        if old and os.path.isdir(folder):
+            self.paged = time.monotonic()
+            argv = [sys.executable, "-m", "muster", "report", self.run]
+            null = subprocess.DEVNULL
+            self.maker = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
     def line(self, scheduler: Scheduler, now: float) -> str:
         """How far it is, what it cost, how fast it goes, what holds it back, and who is slow."""

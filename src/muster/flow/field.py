@@ -213,7 +213,7 @@ def _shown(status: Status) -> dict[str, Any]:
 def _stream(path: str, lines: Iterable[str]) -> None:
     """A recording can be large: it is never in memory as a whole."""
     with open(f"{path}.tmp", "w", encoding="utf-8", errors="replace") as file:
-        file.writelines(f"{line}\n" for line in lines)
+        file.writelines(lines)
     os.replace(f"{path}.tmp", path)
 
 

@@ -220,14 +220,15 @@ def _less_claimed(before: list[Check], after: list[Check], own: str, pool: Count
         else:
             lost.append(check)
     ranked = sorted(
-        ((_near(check, one), check.value == one.value, check.sign == one.sign, not _less(check, one)), -i, -j)
+        ((near, check.value == one.value, check.sign == one.sign, not _less(check, one)), -i, -j)
         for i, check in enumerate(lost)
         for j, one in enumerate(fresh)
+        if (near := _near(check, one))
     )
     found: dict[int, Check] = {}
     used: set[int] = set()
     for (near, *_), i, j in reversed(ranked):
-        if near and -i not in found and -j not in used:
+        if -i not in found and -j not in used:
             found[-i] = fresh[-j]
             whole = near == 4 and fresh[-j].sign == "==" and len(fresh[-j].path) < len(lost[-i].path)
             used |= set() if whole else {-j}  # the whole of a thing answers for many parts
