@@ -194,13 +194,15 @@ class Fleet:
             if len(chosen) > 1:
                 raise UsageError(f"{name!r} matches {len(chosen)} agents", _names(one.status for one in chosen))
             return chosen[0]
-        return self._exact(Address.parse(name), {})
+        address = Address.parse(name)
+        for status in self._glance(self.host(address), one=(address.name, "")).statuses:
+            return self._found(status)
+        return self._exact(address, {})
 
     def look(self, one: Found) -> Status:
         """The same agent, as it is now."""
-        for status in self._survey(one.host):
-            if status.agent.id == one.agent.id:
-                return status
+        for status in self._glance(one.host, one=(one.agent.name, one.agent.id)).statuses:
+            return status
         raise NotFound(f"{one.status.address} is gone", "muster list")
 
     def explain(self, one: Found) -> Status:
@@ -475,9 +477,9 @@ class Fleet:
     def _survey(self, host: Host) -> list[Status]:
         return self._glance(host).statuses
 
-    def _glance(self, host: Host, load: bool = False) -> Glance:
+    def _glance(self, host: Host, load: bool = False, one: tuple[str, str] | None = None) -> Glance:
         try:
-            survey = store.survey(host, load=load)
+            survey = store.survey(host, load=load, one=one)
         except TimedOut as error:
             raise Unreachable(f"host {host.name} did not answer within {store.ANSWER_SECONDS:.0f} s") from error
         if host.name:

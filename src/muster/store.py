@@ -6,6 +6,7 @@ called by the agent's id, so that renaming an agent moves nothing under a proces
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -64,9 +65,15 @@ def me() -> dict[str, Any]:
     return {"machine": socket.gethostname(), "pid": os.getpid(), "born": _born(os.getpid())}
 
 
-def survey(host: Host, timeout: float | None = ANSWER_SECONDS, *, load: bool = False) -> Survey:
-    """All agents of a host in one round trip; with `load` also how busy it is."""
-    done = script(host, "survey", *(["load"] if load else []), timeout=timeout)
+def survey(
+    host: Host, timeout: float | None = ANSWER_SECONDS, *, load: bool = False, one: tuple[str, str] | None = None
+) -> Survey:
+    """All agents of a host in one round trip; with `load` also how busy it is.
+
+    `one` is a name, and an id or nothing: only that agent, or the one that has the name.
+    """
+    words = ["one", *one] if one else ["load"] if load else []
+    done = script(host, "survey", *words, timeout=timeout)
     if done.returncode:
         raise CommandFailed("survey", done.returncode, done.stderr, "muster doctor shows what is missing")
     text, _, tails = done.stdout.partition(b"\ntails\n")
@@ -291,8 +298,12 @@ def _tails(text: bytes) -> dict[str, str]:
         path, _, content = part.partition(b" <==\n")
         agent_id = path.partition(b"/")[0].decode("utf-8", "replace")
         # `tail` puts an empty line before the next head; script's own last line has one newline.
-        lines[agent_id] = "" if agent_id in lines else last_line(content.rstrip(b"\r\n") + b"\n")
+        lines[agent_id] = "" if agent_id in lines else _last_line(content.rstrip(b"\r\n") + b"\n")
     return lines
+
+
+#: Whoever looks at many agents again and again sees the same terminal of most of them.
+_last_line = functools.lru_cache(2000)(last_line)
 
 
 def alive(creator: dict[str, Any], machine: str) -> bool | None:

@@ -22,8 +22,11 @@ from .run import GOOD, Attempt, Run, write
 from .task import Task
 from .watch import Act, Memo, Rules, watch
 
-LOOK_SECONDS = 1.0
-#: Usage is as fresh as the last look; the state of the governor is written down this often.
+#: A host is looked at this often, and less often where it has many agents: a look costs what they are many. Usage is as fresh as
+#: the last look, so it is never older than the longest.
+LOOK_SECONDS, LOOK_MAX = 1.0, 4.0
+AGENTS_A_SECOND = 75
+#: The state of the governor is written down this often.
 SAVE_SECONDS = 10.0
 #: A host that does not answer for so long has lost its agents.
 PATIENCE = 600.0
@@ -206,7 +209,7 @@ class Scheduler:
             now = self.field.now()
             # In their order, not a set's: a simulation of a run is the same each time.
             for place in [*dict.fromkeys([*(place for place, jobs in self.watched.items() if jobs), *self.silent])]:
-                if now - self.looked.get(place, 0.0) >= LOOK_SECONDS:
+                if now >= self._next_look(place):
                     self._look(place)
             self._again(now)
             self._launch(now)
@@ -222,11 +225,15 @@ class Scheduler:
 
     def _pause(self) -> float:
         now = self.field.now()
-        moments = [self.looked.get(place, 0.0) + LOOK_SECONDS for place, jobs in self.watched.items() if jobs]
+        moments = [self._next_look(place) for place, jobs in self.watched.items() if jobs]
         moments += [job.not_before for job in (*self.stages["later"].values(), *self.stages["ending"].values())]
         if (at := self.governor.next(now)) is not None:
             moments.append(at)
         return min(max(min(moments, default=now + 1.0) - now, 0.02), 1.0)
+
+    def _next_look(self, place: str) -> float:
+        every = len(self.watched[place]) / AGENTS_A_SECOND
+        return self.looked.get(place, 0.0) + min(max(every, LOOK_SECONDS), LOOK_MAX)
 
     def _look(self, place: str) -> None:
         self.looked[place] = self.field.now()

@@ -1,5 +1,6 @@
 # shellcheck shell=sh
 # survey [load]: everything there is to know of all agents, in one go: one tmux call, no process per agent.
+# survey one NAME [ID]: the same of one agent; without ID, of the one that has the name.
 #   now EPOCH
 #   load LOAD CORES MEMORY DISK: with `load`, how busy the host is, and what it has left in KB; - is not known
 #   pane SESSION DEAD STATUS SIGNAL PID COMMAND
@@ -18,38 +19,42 @@ if [ "${1:-}" = load ]; then
 fi
 cd "$mu_home/agents" 2>/dev/null || exit 0
 command -v tmux >/dev/null || die 1 "tmux is not installed"
-mu_tmux list-panes -a -F 'pane #{session_name} #{?pane_dead,1,0} #{?#{==:#{pane_dead_status},},-,#{pane_dead_status}} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command}' 2>/dev/null || :
+# Patterns: used without quotes, they become the folders and names that there are.
+mu_which=* mu_names=*
+set -- "${1:-}" "${2:-}" "${3:-}"
+if [ "$1" = one ]; then
+	mu_names=$2 mu_which=${3:-$(cat "../names/$2" 2>/dev/null)} || exit 0
+	case $mu_names,$mu_which in ,* | *, | *[!A-Za-z0-9_,-]*) exit 0 ;; esac
+	set -- -t "=$mu_which:"
+else
+	set -- -a
+fi
+mu_tmux list-panes "$@" -F 'pane #{session_name} #{?pane_dead,1,0} #{?#{==:#{pane_dead_status},},-,#{pane_dead_status}} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command}' 2>/dev/null || :
 
 # The command's name is the agent's own choice, so it was stripped of newlines; so are odd names of folders.
+# shellcheck disable=SC2086  # patterns
 mu_files() {
-	for mu_dir in *; do
-		case $mu_dir in *[!A-Za-z0-9_-]*) continue ;; esac
-		printf '%s\n' "$mu_dir/agent.json" "$mu_dir/usage.json" "$mu_dir/result.json"
-		for mu_kind in started ready prompt queued tool answered retry turn-end interrupted ask permission limit error stopped exit; do
-			printf '%s\n' "$mu_dir/ev/$mu_kind"
-		done
-		# What the agent's client itself writes down of its status, under the number of its process.
-		mu_count=0
-		for mu_file in "$mu_dir"/client/home/sessions/*.json; do
-			case $mu_file in *[!A-Za-z0-9_./-]*) continue ;; esac
-			mu_count=$((mu_count + 1))
-			[ "$mu_count" -gt 20 ] || printf '%s\n' "$mu_file"
-		done
+	printf '%s\n' $mu_which/agent.json $mu_which/usage.json $mu_which/result.json ../names/$mu_names
+	for mu_kind in started ready prompt queued tool answered retry turn-end interrupted ask permission limit error stopped exit; do
+		printf '%s\n' $mu_which/ev/$mu_kind
 	done
-	for mu_file in ../names/*; do printf '%s\n' "$mu_file"; done
+	# What the agent's client itself writes down of its status, under the number of its process.
+	printf '%s\n' $mu_which/client/home/sessions/*.json
 }
 mu_tails() {
-	for mu_dir in *; do
+	for mu_dir in $mu_which; do
 		case $mu_dir in *[!A-Za-z0-9_-]*) continue ;; esac
 		[ ! -f "$mu_dir/rec/tail" ] || printf '%s\n' "./$mu_dir/rec/tail"
 	done
 }
-for mu_dir in *; do
-	case $mu_dir in *[!A-Za-z0-9_-]*) ;; *) printf 'dir %s\n' "$mu_dir" ;; esac
+for mu_dir in $mu_which; do
+	case $mu_dir in *[!A-Za-z0-9_-]*) ;; *) [ ! -e "$mu_dir" ] || printf 'dir %s\n' "$mu_dir" ;; esac
 done
 # Plain files of a sane size only: no pipe, device, link or flood in an agent's folder may stop the survey.
 # shellcheck disable=SC2016  # the inner shell's and awk's own
-mu_files | xargs sh -c '[ $# = 0 ] || exec find "$@" -prune -type f -size -8192' find 2>/dev/null | awk '{
+mu_files | LC_ALL=C awk -F / '
+	$1 == ".." ? /^\.\.\/names\/[A-Za-z0-9_-]+$/ : /^[A-Za-z0-9_-]+\/[A-Za-z0-9_.\/-]+$/ && ($2 != "client" || ++told[$1] <= 20)
+' | xargs sh -c '[ $# = 0 ] || exec find "$@" -prune -type f -size -8192' find 2>/dev/null | awk '{
 	if ((getline line < $0) > 0) printf "file %s\t%s\n", $0, ($0 ~ /(agent|result)\.json$/ ? line : substr(line, 1, 100000))
 	close($0)
 }'
