@@ -18,6 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from . import integrate
+from .map import Maps
+
 ROUNDS = int(os.environ.get("MUSTER_BENCH_ROUNDS", "7"))
 FILES = 200
 MUSTER = shutil.which("muster", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or "muster"
@@ -184,7 +187,8 @@ class Bench:
             self.row("destroy", self.mine("destroy", "{}"), python, None, 6, self.theirs("destroy", "{}", "--force")),
         ]
         self.run(MUSTER, "destroy", "--all", check=False)
-        return rows + self.listing(python) + self.clients()
+        rows += self.listing(python) + [Row(*row, None) for row in integrate.rows()] + self.clients()
+        return rows + [Row(*row) for row in Maps(MUSTER, self.repo, self.env).rows()]
 
     def clients(self) -> list[Row]:
         """Real clients have no goal in numbers; without them there are no such rows, and the table says so."""
@@ -285,7 +289,7 @@ def main() -> int:
         + (f" {'peer':>9} {'faster':>7} {'goal':>6}" if PEER else "")
     )
     for row in rows:
-        unit = " MB" if "MB" in row.work else " s"
+        unit = next((f" {unit}" for unit in ("MB", "%", "ms") if unit in row.work), " s")
         text = f"{row.work:<50} {row.mine:>7.3f}{unit} {row.floor:>7.3f}{unit} {row.mine / row.floor:>6.1f} {row.most or '-':>6}"
         if PEER and row.peer is not None:
             text += f" {row.peer:>7.3f} s {row.peer / row.mine:>6.1f}x {row.faster or '-':>6}"

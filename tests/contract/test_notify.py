@@ -264,8 +264,16 @@ def test_a_projects_file_tells_nobody_before_it_is_trusted(here: Place) -> None:
     [
         ("notify.command", "[1]", "[notify] command must be text, a command line for sh"),
         ("notify.command", '"a\\u0000b"', "[notify] command must be text, a command line for sh"),
-        ("notify.on", "waiting", '[notify] on must be a list of states\n  on = ["waiting", "ready", "failed", "alert"]'),
-        ("notify.on", '["asleep"]', "[notify] on has no state 'asleep'\n  known: waiting, ready, failed, alert, done, lost"),
+        (
+            "notify.on",
+            "waiting",
+            '[notify] on must be a list of states\n  on = ["waiting", "ready", "failed", "alert"]',
+        ),
+        (
+            "notify.on",
+            '["asleep"]',
+            "[notify] on has no state 'asleep'\n  known: waiting, ready, failed, alert, done, lost",
+        ),
         ("notify.com", "x", "[notify] has no key 'com'"),
     ],
 )
