@@ -20,7 +20,7 @@ fi
 cd "$mu_home/agents" 2>/dev/null || exit 0
 command -v tmux >/dev/null || die 1 "tmux is not installed"
 # Patterns: used without quotes, they become the folders and names that there are.
-mu_which=* mu_names=*
+mu_which='*' mu_names='*'
 set -- "${1:-}" "${2:-}" "${3:-}"
 if [ "$1" = one ]; then
 	mu_names=$2 mu_which=${3:-$(cat "../names/$2" 2>/dev/null)} || exit 0
