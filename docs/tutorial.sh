@@ -1028,6 +1028,9 @@ muster reduce mend --integrator none
 # All that reduce can be told. --pr pushes the branch and opens a pull request with your own gh; no agent can.
 muster reduce mend --playbooks ../plays --times 1 --max-agents 2 --budget 5 --budget-tokens 100000 --timeout 5m --stall 10m --retries 1 --questions answer --permissions ask --rank agent --integrator replay --pr
 
+# The same in one go: improve, push the branch, and open a pull request.
+muster improve -a replay --playbooks ../plays --run mend --pr
+
 # What agents want somebody to know, counted over all runs, until it is closed.
 muster runs escalations
 muster runs close "$(muster runs escalations --json | grep -o '"id": "[^"]*"' | cut -d '"' -f 4)"

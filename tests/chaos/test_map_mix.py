@@ -105,6 +105,7 @@ def _with(variable: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_behaviour_comes_to_its_outcome(world: World, small: Path) -> None:
     mixed(world, small, 20_000_000, "20s")
 

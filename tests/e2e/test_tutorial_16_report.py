@@ -108,5 +108,10 @@ def test_the_outcomes_are_there_as_data(e2e: E2eSession) -> None:
     run_before(e2e)
     result = e2e.run("muster report ../shop-run --json --verbose")
     expect(result).to_succeed()
-    assert result.json() == {"report": "../shop-run/report/index.html", "tests": 2, "outcomes": {"passed": 2}}
+    assert result.json() == {
+        "report": "../shop-run/report/index.html",
+        "run": None,
+        "tests": 2,
+        "outcomes": {"passed": 2},
+    }
     expect(e2e.run("muster report --help").stdout).to_contain("--out DIR")

@@ -143,6 +143,7 @@ def test_all_that_improve_can_be_told(e2e: E2eSession) -> None:
     assert {row["state"] for row in kept} == {"stopped"} and len(kept) == 3, "they are kept"
 
 
+@pytest.mark.slow
 def test_the_configuration_says_how_tests_are_run(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # How the tests are called, a linter that every batch must please, and paths that no agent may change.
@@ -175,18 +176,37 @@ def test_reduce_makes_the_branch_again(e2e: E2eSession) -> None:
     expect(e2e.run("muster reduce nothing")).to_exit_with(3)
 
 
-@pytest.mark.slow
-def test_a_pull_request_is_opened_by_your_own_gh(e2e: E2eSession, tmp_path: Path) -> None:
-    e2e.write_tutorial_block("""
-    # All that reduce can be told. --pr pushes the branch and opens a pull request with your own gh; no agent can.
-    muster reduce mend --playbooks ../plays --times 1 --max-agents 2 --budget 5 --budget-tokens 100000 --timeout 5m --stall 10m --retries 1 --questions answer --permissions ask --rank agent --integrator replay --pr
-    """)
+def your_gh(e2e: E2eSession, tmp_path: Path) -> None:
+    """A remote, and a gh that says what it was told."""
     outside(e2e, "git", "init", "-q", "--bare", str(tmp_path / "origin.git"))
     outside(e2e, "git", "remote", "add", "origin", str(tmp_path / "origin.git"))
     gh = e2e.home / "bin" / "gh"
     gh.parent.mkdir(exist_ok=True)
     gh.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/said\necho https://example.invalid/pr/1\n')
     gh.chmod(0o755)
+
+
+def test_improve_opens_a_pull_request_too(e2e: E2eSession, tmp_path: Path) -> None:
+    e2e.write_tutorial_block("""
+    # The same in one go: improve, push the branch, and open a pull request.
+    muster improve -a replay --playbooks ../plays --run mend --pr
+    """)
+    your_gh(e2e, tmp_path)
+    result = e2e.run(
+        'PATH="$HOME/bin:$PATH" muster improve -a replay --playbooks ../plays --run mend --pr', comment="In one go."
+    )
+    expect(result).to_succeed()
+    expect(result.stdout).to_contain("https://example.invalid/pr/1")
+    assert "muster-run/mend" in outside(e2e, "git", "-C", str(tmp_path / "origin.git"), "branch")
+
+
+@pytest.mark.slow
+def test_a_pull_request_is_opened_by_your_own_gh(e2e: E2eSession, tmp_path: Path) -> None:
+    e2e.write_tutorial_block("""
+    # All that reduce can be told. --pr pushes the branch and opens a pull request with your own gh; no agent can.
+    muster reduce mend --playbooks ../plays --times 1 --max-agents 2 --budget 5 --budget-tokens 100000 --timeout 5m --stall 10m --retries 1 --questions answer --permissions ask --rank agent --integrator replay --pr
+    """)
+    your_gh(e2e, tmp_path)
     mend(e2e)
     result = e2e.run(
         'PATH="$HOME/bin:$PATH" muster reduce mend --playbooks ../plays --times 1 --max-agents 2 --budget 5 --budget-tokens 100000 --timeout 5m --stall 10m --retries 1 --questions answer --permissions ask --rank agent --integrator replay --pr',
@@ -203,6 +223,7 @@ def test_a_pull_request_is_opened_by_your_own_gh(e2e: E2eSession, tmp_path: Path
     assert "Add instead of subtracting" in body and "1 fixed" not in body[:1] and "tests fixed" in body
 
 
+@pytest.mark.slow
 def test_what_agents_escalate_is_shown_until_it_is_closed(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # What agents want somebody to know, counted over all runs, until it is closed.

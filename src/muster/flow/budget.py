@@ -107,9 +107,9 @@ class Ledger:
             *(None if a is None or b is None else max(0.0, a - b) for a, b in zip(total[:2], before[:2], strict=True))
         )
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        content = {"before": before[:2], "spent": runs_today[:2]}
+        content = {"before": list(before[:2]), "spent": list(runs_today[:2])}
         if content != mine:
-            runs.write(os.path.join(folder, self.run), {key: list(value) for key, value in content.items()})
+            runs.write(os.path.join(folder, self.run), content)
         names = [name for name in os.listdir(folder) if name != self.run and not name.endswith(".tmp")]
         others = [_spend((runs.read(os.path.join(folder, name)) or {}).get("spent")) for name in names]
         found = Today(day, reduce(add, others, runs_today))
