@@ -278,7 +278,7 @@ def test_an_agent_that_a_person_talked_to_is_taken_in_by_reduce(shop: World, tmp
 
 def killed(world: World, tmp_path: Path, name: str, kind: str) -> None:
     """Begin it, and kill -9 it as soon as an event of this kind is written."""
-    words = ("improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), "--times", "1", "--run", name)
+    words = ("improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), "--times", "1", "--all", "--run", name)
     process = subprocess.Popen(
         [world.bin / "muster", *words],
         cwd=world.repo,
