@@ -92,6 +92,8 @@ def survey(
                 files[agent_id][file] = content
         elif kind == "dir":
             files[rest] = {}
+        elif kind == "gone":
+            files.pop(rest, None)
         elif kind == "pane" and rest.count(" ") >= 4:
             name, dead, code, signal, pid, *command = rest.split(" ", 5)
             panes[name] = {

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from muster import Fleet
+
 from ..conftest import Sshd, World, eventually
 
 
@@ -431,6 +433,37 @@ def test_the_name_of_a_process_cannot_forge_the_survey(world: World) -> None:
     world.tmux("respawn-pane", "-k", "-t", f"={agent['id']}:", "bash", "-c", 'exec -a "$0" sleep 1000', lie)
     eventually(lambda: b"x" in world.tmux("list-panes", "-a", "-F", "#{pane_current_command}").stdout)
     assert world.wait_state("victim", "working", "failed")["state"] == "working"
+
+
+def test_an_agent_that_is_destroyed_while_it_is_surveyed_is_gone_not_lost(world: World) -> None:
+    start(world, "stays", "sleep", "1000")
+    goes = start(world, "goes", "sleep", "1000")
+    real, state = shutil.which("find"), world.muster_home
+    (world.bin / "find").write_text(
+        f'#!/bin/sh\n{real} "$@"\n[ ! -e {state}/agents/{goes["id"]} ] || mv {state}/agents/{goes["id"]} {world.folder}/away\n'
+    )
+    (world.bin / "find").chmod(0o755)
+    assert set(world.agents()) == {"stays"} and (world.folder / "away").is_dir()
+
+
+def test_a_survey_of_one_agent_says_what_the_survey_of_all_says(world: World) -> None:
+    start(world, "at-work", "sleep", "1000")
+    start(world, "at-wor", "sleep", "1000")
+    start(world, "done", "sh", "-c", "exit 3")
+    start(world, "halted", "sleep", "1000")
+    world.ok("stop", "halted", "--grace", "0")
+    world.wait_state("done", "failed")
+    fleet = Fleet(world.env)
+    rows = {status.agent.name: status for status in fleet.survey().statuses}
+    assert {name: status.state for name, status in rows.items()} == {
+        "at-work": "working",
+        "at-wor": "working",
+        "done": "failed",
+        "halted": "stopped",
+    }
+    for name, status in rows.items():
+        for one in ((found := fleet.get(name)).status, fleet.look(found)):
+            assert (one.state, one.reason, one.agent) == (status.state, status.reason, status.agent)
 
 
 def test_an_agent_that_kills_tmux_hits_neither_musters_server_nor_the_users(world: World, users_tmux: str) -> None:

@@ -144,7 +144,8 @@ def test_ctrl_c_lets_those_that_run_come_to_their_end(world: World, tmp_path: Pa
 def test_ctrl_c_twice_harvests_and_ends_those_that_run(world: World, tmp_path: Path) -> None:
     identity(world)
     process = begin(world, "one\ntwo\nthree\n", "short", tmp_path / "marks", at_once=2, seconds=600)
-    eventually(lambda: running(world, 2) and (tmp_path / "marks").read_text().count("\n") == 2)
+    marks = tmp_path / "marks"
+    eventually(lambda: running(world, 2) and marks.exists() and marks.read_text().count("\n") == 2)
     eventually(lambda: world.git("log", "--format=%s", "--branches=muster/short-*", "--not", "main").count("done") == 2)
     process.send_signal(signal.SIGINT)
     eventually(lambda: "draining" in (world.muster_home / "runs" / "short" / "events.jsonl").read_text())

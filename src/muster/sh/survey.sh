@@ -6,6 +6,7 @@
 #   pane SESSION DEAD STATUS SIGNAL PID COMMAND
 #   dir ID
 #   file ID/NAME<TAB>line, file ../names/NAME<TAB>ID
+#   gone ID: it went to the trash while its files were read, so some of them may be missing here
 #   tail output of the newest recordings, behind a line "tails"
 mu_now=$(date +%s.%N)
 case $mu_now in *N) mu_now=${mu_now%.*} ;; esac
@@ -47,7 +48,9 @@ mu_tails() {
 		[ ! -f "$mu_dir/rec/tail" ] || printf '%s\n' "./$mu_dir/rec/tail"
 	done
 }
-for mu_dir in $mu_which; do
+# shellcheck disable=SC2086  # a pattern
+set -- $mu_which
+for mu_dir; do
 	case $mu_dir in *[!A-Za-z0-9_-]*) ;; *) [ ! -e "$mu_dir" ] || printf 'dir %s\n' "$mu_dir" ;; esac
 done
 # Plain files of a sane size only: no pipe, device, link or flood in an agent's folder may stop the survey.
@@ -58,6 +61,9 @@ mu_files | LC_ALL=C awk -F / '
 	if ((getline line < $0) > 0) printf "file %s\t%s\n", $0, ($0 ~ /(agent|result)\.json$/ ? line : substr(line, 1, 100000))
 	close($0)
 }'
+for mu_dir; do
+	case $mu_dir in *[!A-Za-z0-9_-]*) ;; *) [ -e "$mu_dir" ] || printf 'gone %s\n' "$mu_dir" ;; esac
+done
 printf 'tails\n'
 # /dev/null makes tail write its headers even when there is one file only.
 mu_tails | xargs tail -c 600 /dev/null 2>/dev/null || :
