@@ -166,7 +166,7 @@ UNHAPPY: dict[str, list[Row]] = {
     ],
     "improve": [
         Row(2, "improve -a replay --playbooks nowhere", "there is no folder nowhere", "one TOML file for each test"),
-        Row(5, "improve -a command", "type command takes no task", "-a claude"),
+        Row(2, "improve -a command", "type command takes no task", "-a claude"),
         Row(2, "improve -a replay --rank luck", "invalid choice: 'luck'", "muster improve --help"),
     ],
     "reduce": [

@@ -12,7 +12,7 @@ import pytest
 
 from muster import Fleet
 from muster.errors import MusterError, NotFound, TimedOut, UsageError
-from muster.flow import baseline, collect, trial
+from muster.flow import baseline, collect, memory, trial
 from muster.flow.baseline import Baseline, Standing
 from muster.flow.collect import Cited, Function
 from muster.flow.trial import Case, Crash, Report
@@ -341,19 +341,11 @@ def test_the_largest_group_comes_first_with_a_bounded_sample() -> None:
 
 
 def test_the_inputs_of_a_task_have_one_digest_for_all_of_them() -> None:
-    pieces: dict[str, Any] = {"test": "def t(): pass", "blocks": ["a", "b"], "conftests": {"x": "1", "y": "2"}, "prompt": "p", "type": "claude", "tree": "t"}  # fmt: skip
-    digest = baseline.inputs(**pieces)
-    assert re.fullmatch("[0-9a-f]{64}", digest)
-    assert baseline.inputs(**{**pieces, "conftests": {"y": "2", "x": "1"}}) == digest
-    others = [
-        {"test": "x"},
-        {"blocks": ["ab"]},
-        {"conftests": {"x": "12"}},
-        {"prompt": ""},
-        {"type": "codex"},
-        {"tree": "u"},
-    ]
-    assert len({digest, *(baseline.inputs(**{**pieces, **other}) for other in others)}) == 7
+    pieces = {"tree": "t", "prompt": "p", "type": "claude"}
+    digest = memory.inputs(**pieces)
+    assert re.fullmatch("[0-9a-f]{32}", digest) and memory.inputs(**pieces) == digest
+    others = [{"prompt": ""}, {"type": "codex"}, {"tree": "u"}]
+    assert len({digest, *(memory.inputs(**{**pieces, **other}) for other in others)}) == 4
 
 
 def test_a_baseline_is_the_same_after_it_was_kept() -> None:

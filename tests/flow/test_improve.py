@@ -269,11 +269,13 @@ def test_an_agent_that_a_person_talked_to_is_taken_in_by_reduce(shop: World, tmp
     shop.wait_state(name, "ready")
     launched = (shop.muster_home / "runs/fix/events.jsonl").read_text().count('"launch"')
     result = shop.ok("reduce", "fix", "--playbooks", str(tmp_path / "plays"), timeout=200)
-    assert "-test-cheapest has submitted again" in result.stderr
+    assert "-test-cheapest: it has submitted again: ok" in result.stderr
     assert "Take the smallest price" in subjects(shop, "muster-run/fix")
     assert (shop.muster_home / "runs/fix/events.jsonl").read_text().count('"launch"') == launched, (
         "nothing else is repeated"
     )
+    task = next(one for one in shop.ok("runs", "show", "fix", "--json").json["tasks"] if "cheapest" in one["id"])
+    assert task["attempts"] == 2 and task["cost_usd"] == shop.agents()[name]["cost_usd"], "what it cost counts once"
 
 
 def killed(world: World, tmp_path: Path, name: str, kind: str) -> None:
@@ -328,7 +330,7 @@ def test_outside_of_a_repository_it_is_said(world: World, tmp_path: Path) -> Non
     result = world.fails(2, "improve", "-a", "replay", "--playbooks", str(tmp_path), cwd=tmp_path)
     assert "in no git repository" in result.stderr
     assert "there is no folder" in world.fails(2, "improve", "-a", "replay", "--playbooks", "nowhere").stderr
-    assert "takes no task" in world.fails(5, "improve", "-a", "command").stderr
+    assert "takes no task" in world.fails(2, "improve", "-a", "command").stderr
 
 
 def test_a_playbook_is_found_by_file_and_name_and_a_scouts_comes_first(tmp_path: Path) -> None:

@@ -68,15 +68,15 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
     wish = wished(args, fleet)
     improve.check(fleet, wish)
-    _, _, dirty = improve.base_of(fleet, "")
+    _, commit, dirty = improve.base_of(fleet, "")
     directory, new = improve.directory(fleet, wish)
+    wish = improve.within(wish, directory)
     if not args.json:
         word = "run" if new else "going on with run"
         render.note(f"{word} {directory.name} (muster runs show {directory.name})")
         if dirty and new:
             render.note(f"it starts from your last commit: {dirty} changed files of yours are not in it")
-        moved = improve.base_of(fleet, "")[1] != directory.about().get("base")
-        if moved and not new:
+        if commit != directory.about().get("base") and not new:
             render.note("your branch has moved since the run began; it goes on from where it began (--new begins anew)")
     display = map.Display(args.json, directory.name)
     with directory.holding():
@@ -145,7 +145,7 @@ def _dry(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, dis
     from ..flow import conduct, improve
 
     before = improve.standing(fleet, wish, directory, display.say)
-    planned = improve.plan(fleet, wish, directory, before)
+    planned = improve.plan(fleet, wish, directory, before, keep=False)
     count = len(planned.scouts) + len(planned.workers)
     expected = conduct.estimate(fleet, wish.map._replace(items=[{}] * count))[0]
     if args.json:
@@ -172,16 +172,19 @@ def _dry(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, dis
 
 def deliver(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, display: map.Display) -> int:
     """The branch of a run whose changes are verified, and what is said at the end."""
-    from ..flow import conduct, improve, reduce
+    from ..flow import again, conduct, improve, reduce
 
     before = improve.standing(fleet, wish, directory, display.say)
+    if again.take(fleet, wish, directory, display.say):
+        improve.verify(fleet, wish, directory, before, display.say)
     work = reduce.Reduction(fleet, wish, directory, before, display.say, display.shown)
     delivery = reduce.go(work)
     display.end()
     conduct.finish(directory, display.say, commit=delivery.commit, branch=delivery.branch)
     address = reduce.open_request(work, delivery) if args.pr and delivery.commit else ""
     _tell(args, work, delivery.to_json(), address)
-    return 0 if delivery.commit or not delivery.left_out else 1
+    counts, bad = reduce.funnel(directory), conduct.code(directory.picture()["outcomes"])
+    return bad or (1 if not delivery.commit and (delivery.left_out or counts["refused"]) else 0)
 
 
 def _tell(args: argparse.Namespace, work: Reduction, delivery: dict[str, Any], address: str) -> None:

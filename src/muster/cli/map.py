@@ -30,6 +30,11 @@ limits and the budget allow. All that is known of a run is kept in its directory
 goes on with it. Ctrl-C lets the agents that run come to their end, a second one stops and harvests them.
 """
 REST = "ARGS"
+#: Events that people are told of as they are; of the others they see what comes of them.
+TOLD = frozenset(
+    "baseline plan scouted again paused resumed draining stopping alert question canary "
+    "reduce-ranked reduce-check reduce-conflict reduce-ejected reduce-full reduce-nothing".split()
+)
 #: How old the page of a run may become.
 PAGE_SECONDS = 20.0
 
@@ -189,17 +194,12 @@ class Display:
             why = f": {event['reason']}" if event.get("reason") else ""
             again = "" if event.get("final") else ", it is tried again"
             self._line(f"{event['task']} {event['outcome']}{why}{again}")
-        elif event["kind"] in (
-            "over-budget",
-            "given-up",
-            "paused",
-            "resumed",
-            "draining",
-            "stopping",
-            "alert",
-            "question",
-        ):
-            self._line(f"{event['kind']}{': ' + event['reason'] if event.get('reason') else ''}")
+        elif event["kind"] == "verified":
+            self._line(f"{event['task']} is {event['outcome']}: {event['reason']}")
+        elif event["kind"] in TOLD:
+            who = f"{event['task']}: " if event.get("task") else ""
+            words = event.get("reason") or event.get("words") or event.get("why") or ""
+            self._line(f"{event['kind'].removeprefix('reduce-')}{': ' if who or words else ''}{who}{words}")
 
     def shown(self, scheduler: Scheduler) -> None:
         self._page(scheduler.run.path("report"))
@@ -215,7 +215,7 @@ class Display:
         old = time.monotonic() - self.paged > PAGE_SECONDS and (self.maker is None or self.maker.poll() is not None)
         if old and os.path.isdir(folder):
             self.paged = time.monotonic()
-            argv = [sys.executable, "-m", "muster", "report", self.run]
+            argv = [sys.executable, "-m", "muster", "report", os.path.dirname(folder)]
             null = subprocess.DEVNULL
             self.maker = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null, start_new_session=True)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import argparse
 
 from ..fleet import Fleet
-from . import improve, map, render
+from . import improve, map
 
 EXAMPLES = """
 muster reduce improve-1
@@ -27,7 +27,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..flow import again
     from ..flow import improve as flow
     from ..flow import run as runs
 
@@ -36,11 +35,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     args.places = [*about.get("paths", []), *(f"@{place}" for place in about.get("places", []) if place)]
     args.rest, args.type, args.new, args.keep = about.get("args", []), str(about.get("type")), False, False
     args.tutorial, args.everything = "", False
-    wish = improve.wished(args, fleet)
+    wish = flow.within(improve.wished(args, fleet), directory)
     display = map.Display(args.json, directory.name)
     with directory.holding():
-        before = flow.standing(fleet, wish, directory, display.say)
-        for id in again.take(fleet, wish, directory, display.say):
-            render.note(f"{id} has submitted again")
-        flow.verify(fleet, wish, directory, before, display.say)
         return improve.deliver(args, fleet, wish, directory, display)

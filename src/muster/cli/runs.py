@@ -116,6 +116,8 @@ def _all(args: argparse.Namespace, pictures: list[dict[str, Any]]) -> int:
 
 
 def _show(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
+    from ..flow import run as runs
+
     picture = one.picture()
     counts, before = _funnels(fleet, one)
     if args.json:
@@ -138,7 +140,7 @@ def _show(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
     if counts:
         render.out("")
         improve.funnel(one.name, counts, before)
-        for name, left in (runs_read(one, "delivery.json").get("left_out") or {}).items():
+        for name, left in ((runs.read(one.path("delivery.json")) or {}).get("left_out") or {}).items():
             render.out(f"left out {name}: {render.plain(left['reason'])}")
         _escalations(args, fleet)
     return 0
@@ -156,12 +158,6 @@ def _funnels(fleet: Fleet, one: Run) -> tuple[dict[str, Any] | None, dict[str, A
     older = [run for run in alike if run.about().get("repo") == about.get("repo")]
     older = [run for run in older if run.about().get("created", 0) < about.get("created", 0)]
     return reduce.funnel(one), reduce.funnel(older[0]) if older else None
-
-
-def runs_read(one: Run, name: str) -> dict[str, Any]:
-    from ..flow import run as runs
-
-    return runs.read(one.path(name)) or {}
 
 
 def _escalations(args: argparse.Namespace, fleet: Fleet) -> int:

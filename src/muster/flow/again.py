@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 from .. import Fleet
@@ -32,16 +33,26 @@ def take(fleet: Fleet, wish: improve.Wish, run: Run, say: conduct.Say) -> list[s
             task, last = open_ones[name]
             found = result.read(status.result.encode("utf-8", "surrogateescape"))
             claimed = (last.outcome or {}).get("claimed")
-            if not isinstance(found, result.Result) or found._asdict() == claimed:
+            if not isinstance(found, result.Result) or json.loads(json.dumps(found._asdict())) == claimed:
                 continue
             attempt = run.begin(task.id, last.number + 1, last.agent, task.prompt)
             try:
                 told = field.harvest(task, attempt)
             except MusterError as error:
                 told = {"harvest_errors": [error.message], "kept": True}
+            for key in ("tokens", "cost_usd"):  # an agent counts from its birth
+                if told.get(key) is not None:
+                    told[key] = max(
+                        0, told[key] - sum((one.outcome or {}).get(key) or 0 for one in run.attempts(task.id))
+                    )
             run.end(
                 attempt, {"outcome": found.outcome, "reason": found.reason, **told, "final": True, "t": time.time()}
             )
-            say(run.event("again", time.time(), task=task.id, attempt=attempt.number, outcome=found.outcome))
+            words = f"it has submitted again: {found.outcome}"
+            say(
+                run.event(
+                    "again", time.time(), task=task.id, attempt=attempt.number, outcome=found.outcome, reason=words
+                )
+            )
             taken.append(task.id)
     return taken

@@ -6,7 +6,6 @@ Taking it runs tests; judging and grouping are pure, and what comes of it is kep
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from .. import Fleet
-from ..errors import MusterError, TimedOut
+from ..errors import TimedOut
 from . import collect, patterns, trial
 from .collect import Cited, Function
 from .trial import BAD, Case, Crash, Where
@@ -150,19 +149,8 @@ def _spread(fleet: Fleet, where: Where, commit: str, files: Sequence[list[str]],
 
     if len(files) == 1:
         return one(())
-    crew = fleet.crew(len(files))
-    for number, part in enumerate(files):
-        crew.start(number, partial(one, part))
-    reports: list[trial.Report] = []
-    errors: list[MusterError] = []
-    while crew.busy:
-        for ended in crew.done(1.0):
-            if ended.error is not None:
-                errors.append(ended.error)
-            else:
-                reports.append(ended.get())  # type: ignore[arg-type]
-    if errors:
-        raise errors[0]
+    work = {str(number): partial(one, part) for number, part in enumerate(files)}
+    reports: list[trial.Report] = [report for _, report in trial.each(fleet, work, len(files))]
     cases = {id: case for report in reports for id, case in report.cases.items()}
     return trial.Report(
         cases=cases,
@@ -283,13 +271,6 @@ def _last(text: str) -> str:
 
 
 # Keeping it
-
-
-def inputs(*, test: str, blocks: Sequence[str], conftests: Mapping[str, str], prompt: str, type: str, tree: str) -> str:
-    """A digest of all that the outcome of a task depends on: the source of its test, the blocks it cites, the conftest files by
-    path, the prompt and the type of its agent, and the tree of the commit. While it is the same the task need not be done again."""
-    pieces = [VERSION, test, list(blocks), sorted(conftests.items()), prompt, type, tree]
-    return hashlib.sha256(json.dumps(pieces, ensure_ascii=True).encode()).hexdigest()
 
 
 def _to_json(one: Standing) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from .. import Address, Fleet, Spec
+from .. import Address, AgentType, Fleet, Spec
 from ..errors import UsageError
 from . import budget, patterns, purse
 from . import run as runs
@@ -51,11 +51,7 @@ def estimate(fleet: Fleet, wish: Wish) -> tuple[Estimate, Limits]:
 def check(fleet: Fleet, wish: Wish) -> None:
     """What is wrong with the words is found before anything is made."""
     kind = fleet.type(wish.spec.type)
-    if kind.bypass and wish.spec.permissions == "ask":
-        raise UsageError(
-            f"{kind.name} asks a person for permissions, and there is none in a run",
-            "--permissions bypass, or --permissions policy with [permissions] in the configuration",
-        )
+    unattended(kind, wish.spec.permissions)
     if not wish.items:
         raise UsageError("there are no items", "one a line on stdin: ls | muster map …, or --items FILE")
     if kind.speaks and kind.prompt != "environment" and not wish.prompt:
@@ -64,6 +60,15 @@ def check(fleet: Fleet, wish: Wish) -> None:
         for task in tasks.tasks(wish.items[:1], wish.prompt, wish.args):
             address = Address.parse(f"x@{place}" if place else "x")
             fleet.check(wish.spec._replace(address=address, message=task.prompt, args=task.args))
+
+
+def unattended(kind: AgentType, permissions: str) -> None:
+    """UsageError for a client that would ask a person."""
+    if kind.bypass and permissions == "ask":
+        raise UsageError(
+            f"{kind.name} asks a person for permissions, and there is none in a run",
+            "--permissions bypass, or --permissions policy with [permissions] in the configuration",
+        )
 
 
 def directory(fleet: Fleet, wish: Wish) -> tuple[runs.Run, bool]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from .. import Fleet
-from ..errors import MusterError, Refused, UsageError
+from ..errors import MusterError, UsageError
 from . import author, baseline, classify, conduct, memory, merging, trial
 from . import run as runs
 from . import task as tasks
@@ -78,7 +79,8 @@ def base_of(fleet: Fleet, source: str) -> tuple[str, str, int]:
 def directory(fleet: Fleet, wish: Wish) -> tuple[Run, bool]:
     """The run for this wish: an unfinished one like it, or the one that was named, else a new one (True)."""
     repo, commit, _ = base_of(fleet, wish.map.spec.source)
-    same = ["improve", wish.map.spec.type, wish.paths, wish.args, wish.map.places, repo]
+    source = os.path.realpath(wish.map.spec.source or fleet.cwd)
+    same = ["improve", wish.map.spec.type, wish.paths, wish.args, wish.map.places, source]
     digest = tasks.digest(same)
     if wish.map.name:
         known = [run for run in runs.all_runs(fleet.home) if run.name == wish.map.name]
@@ -92,6 +94,7 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[Run, bool]:
         "kind": "improve",
         "digest": digest,
         "repo": repo,
+        "source": source,
         "base": commit,
         "type": wish.map.spec.type,
         "places": list(wish.map.places),
@@ -102,13 +105,18 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[Run, bool]:
     return runs.make(fleet.home, wish.map.name or runs.free_name(fleet.home, "improve"), about, []), True
 
 
-def where(run: Run, wish: Wish, place: str = "") -> trial.Where:
-    """How the tests of this run are run, at one of its places."""
-    about = run.about()
+def within(wish: Wish, run: Run) -> Wish:
+    """The wish with the folder that the run was begun in: its agents belong there, wherever it is gone on with."""
+    spec = wish.map.spec._replace(source=str(run.about()["source"]))
+    return wish._replace(map=wish.map._replace(spec=spec))
+
+
+def where(run: Run, wish: Wish, place: str | None = None) -> trial.Where:
+    """How the tests of this run are run, at one of its places (None: the first)."""
     return trial.Where(
         run.name,
-        place or wish.map.places[0],
-        str(about["repo"]),
+        wish.map.places[0] if place is None else place,
+        str(run.about()["source"]),
         wish.pytest,
         (*wish.args, *wish.paths),
         wish.keep_env,
@@ -160,8 +168,8 @@ def standing(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say) -> Baseline:
     return found
 
 
-def plan(fleet: Fleet, wish: Wish, run: Run, before: Baseline) -> Planned:
-    """Who gets an agent: one test of each group of like failures first, then all that are left."""
+def plan(fleet: Fleet, wish: Wish, run: Run, before: Baseline, keep: bool = True) -> Planned:
+    """Who gets an agent: one test of each group of like failures first, then all that are left. What is kept stays the plan of the run."""
     told = runs.read(run.path("plan.json"))
     if told is None:
         skipped = {} if wish.everything else memory.skipped(fleet, run, before, wish.map.spec.type)
@@ -171,7 +179,8 @@ def plan(fleet: Fleet, wish: Wish, run: Run, before: Baseline) -> Planned:
             without = {one.function.id for one in before.tests if not playbook(wish.playbooks, one.function.id)}
             skipped |= dict.fromkeys(without - {*scouts}, f"there is no playbook for it in {wish.playbooks}")
         told = {"skipped": skipped, "scouts": scouts}
-        runs.write(run.path("plan.json"), told)
+        if keep:
+            runs.write(run.path("plan.json"), told)
     tests = {one.function.id: one for one in before.tests}
     first = [(tests[id], group) for id in told["scouts"] for group in before.groups if id in group.functions]
     taken = {*told["skipped"], *told["scouts"]}
@@ -192,16 +201,10 @@ def tell_plan(fleet: Fleet, wish: Wish, run: Run, before: Baseline, planned: Pla
     told = conduct.estimate(fleet, wish.map._replace(items=[{}] * count))[0]
     counts = {status: sum(one.status == status for one in before.tests) for status in baseline.STATUSES}
     words = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
-    groups = [f"{len(group.functions)} alike: {group.why}" for _, group in planned.scouts]
-    say(
-        run.event(
-            "plan",
-            time.time(),
-            reason=f"{len(before.tests)} tests: {words}; {told.words}",
-            groups=groups,
-            skipped=len(planned.skipped),
-        )
-    )
+    lines = [f"{len(before.tests)} tests: {words}"]
+    lines += [f"{len(group.functions)} fail alike, so one agent goes first: {group.why}" for _, group in planned.scouts]
+    lines += [f"{number} get no agent: {why}" for why, number in Counter(planned.skipped.values()).most_common(10)]
+    say(run.event("plan", time.time(), reason="\n  ".join([*lines, told.words.replace("\n", "; ")])))
 
 
 def _workers(wish: Wish, run: Run, before: Baseline, planned: Planned, ahead: dict[str, Any]) -> list[Task]:
@@ -311,24 +314,8 @@ def verify(fleet: Fleet, wish: Wish, run: Run, before: Baseline, say: conduct.Sa
         return told
 
     work = {task.id: partial(one, task, attempt) for task, attempt in todo if task.item in standings}
-    for id, told in each(fleet, work, limit=2 * len(wish.map.places)):
+    for id, told in trial.each(fleet, work, 2 * len(wish.map.places)):
         say(run.event("verified", time.time(), task=id, outcome=told["result"], reason=told["words"]))
-
-
-def each(fleet: Fleet, work: Mapping[str, Callable[[], Any]], limit: int) -> Iterable[tuple[str, Any]]:
-    """All of it, some at once; what each came to, as it comes. MusterError when one could not be done, after the others."""
-    crew = fleet.crew(limit)
-    for key, call in work.items():
-        crew.start(key, call)
-    errors = []
-    while crew.busy:
-        for ended in crew.done(1.0):
-            if ended.error is not None:
-                errors.append(ended.error)
-            else:
-                yield ended.item, ended.value
-    if errors:
-        raise errors[0]
 
 
 def claimed(run: Run, task: Task) -> Attempt | None:
@@ -454,10 +441,6 @@ def check(fleet: Fleet, wish: Wish) -> None:
     if wish.playbooks and not os.path.isdir(wish.playbooks):
         raise UsageError(f"there is no folder {wish.playbooks}", "--playbooks DIR has one TOML file for each test")
     kind = fleet.type(wish.map.spec.type)
-    if kind.bypass and wish.map.spec.permissions == "ask":
-        raise UsageError(
-            f"{kind.name} asks a person for permissions, and there is none in a run",
-            "--permissions bypass, or --permissions policy with [permissions] in the configuration",
-        )
+    conduct.unattended(kind, wish.map.spec.permissions)
     if not kind.speaks:
-        raise Refused(f"type {kind.name} takes no task", "-a claude, or another client; -a replay with --playbooks")
+        raise UsageError(f"type {kind.name} takes no task", "-a claude, or another client; -a replay with --playbooks")

@@ -78,9 +78,14 @@ def _file(home: str, repo: str) -> str:
 
 
 def _key(fleet: Fleet, repo: str, commit: str, kind: str) -> str:
-    """All that the outcome of a task depends on: the whole tree (its test, block, fixtures and code), the prompt and the type."""
     tree = git(fleet, repo, "rev-parse", f"{commit}^{{tree}}")
-    return hashlib.sha256("\0".join((tree, author.template("improve"), kind)).encode()).hexdigest()[:32]
+    return inputs(tree=tree, prompt=author.template("improve"), type=kind)
+
+
+def inputs(*, tree: str, prompt: str, type: str) -> str:
+    """A digest of all that the outcome of a task depends on: the whole tree (its test, block, fixtures and code), the prompt and
+    the type of its agent. While it is the same the task need not be done again."""
+    return hashlib.sha256("\0".join((tree, prompt, type)).encode()).hexdigest()[:32]
 
 
 def git(fleet: Fleet, repo: str, *words: str) -> str:

@@ -217,15 +217,24 @@ def go(work: Reduction) -> Delivery:
         kind=lambda path: "implementation" if classify.kind(path, wish.rules) == "implementation" else "other",
         gate=Trials(work),
         resolve=resolver(work, kind, {unit.name: unit for unit in found}),
-        say=lambda event: work.say(
-            run.event(f"reduce-{event['kind']}", time.time(), **{k: v for k, v in event.items() if k != "kind"})
-        ),
+        say=lambda event: work.say(_event(run, event)),
         order=order,
     )
     runs.write(run.path("delivery.json"), delivery.to_json())
     runs.write(run.path("pull-request.md"), text(work, delivery).encode("utf-8", "replace"))
     _remember(work, delivery)
     return delivery
+
+
+def _event(run: Run, event: dict[str, Any]) -> dict[str, Any]:
+    """What the integration tells, as an event of the run; `reason` is for people."""
+    fields = {key: value for key, value in event.items() if key != "kind"}
+    words = {
+        "ranked": lambda: f"{event['units']} changes, {event['conflicts']} pairs that do not fit together",
+        "conflict": lambda: f"{event['unit']} in {', '.join(event['paths'])}",
+        "ejected": lambda: f"{event['unit']}: {event['words']}",
+    }.get(event["kind"])
+    return run.event(f"reduce-{event['kind']}", time.time(), **fields, **({"reason": words()} if words else {}))
 
 
 def _remember(work: Reduction, delivery: Delivery) -> None:

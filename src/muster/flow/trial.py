@@ -14,7 +14,7 @@ import os
 import tempfile
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -180,24 +180,28 @@ def run(
 
 def command(fleet: Fleet, where: Where, commit: str, words: Sequence[str], timeout: float = TIMEOUT) -> tuple[int, str]:
     """Another command of the project's in a clean checkout, such as its linter: its exit code, and what it said last."""
-    name = f"{where.run}-{ROLE}-{os.urandom(4).hex()}"
-    spec = Spec(
-        Address.parse(f"{name}@{where.place}" if where.place else name),
-        "command",
-        tuple(words),
-        source=where.source,
-        branch=commit,
-        mode=where.mode,
-        clean=True,
-        labels={"run": where.run, "role": ROLE},
-        timeout=timeout,
-    )
-    one = fleet.create(spec)
+    one = fleet.create(_checkout(where, commit, tuple(words), timeout))
     try:
         status = _wait(fleet, one, timeout)
         return status.exit_code or (0 if status.state == "done" else 1), _screen(fleet, str(one.status.address))
     finally:
         _clear(fleet, one)
+
+
+def each(fleet: Fleet, work: Mapping[str, Callable[[], Any]], limit: int) -> Iterator[tuple[str, Any]]:
+    """All of it, some at once; what each came to, as it comes. MusterError when one could not be done, after the others."""
+    crew = fleet.crew(limit)
+    for key, call in work.items():
+        crew.start(key, call)
+    errors = []
+    while crew.busy:
+        for ended in crew.done(1.0):
+            if ended.error is not None:
+                errors.append(ended.error)
+            else:
+                yield ended.item, ended.value
+    if errors:
+        raise errors[0]
 
 
 def sweep(fleet: Fleet, run: str) -> list[str]:
@@ -216,13 +220,19 @@ def sweep(fleet: Fleet, run: str) -> list[str]:
 def _spec(fleet: Fleet, where: Where, commit: str, tests: Sequence[str], timeout: float, collect: bool) -> Spec:
     with open(os.path.join(HERE, "sh", "trial.sh"), encoding="utf-8") as file:
         shell = file.read()
-    name = f"{where.run}-{ROLE}-{os.urandom(4).hex()}"
     words = (*where.pytest, *where.args, *(("--collect-only", "-q") if collect else ()))
+    argv = ("sh", "-c", shell, "muster-trial", " ".join(where.keep), *words)
+    message = _plugin(where, os.path.join(fleet.cwd, where.source), tests)
+    return _checkout(where, commit, argv, timeout)._replace(message=message)
+
+
+def _checkout(where: Where, commit: str, argv: tuple[str, ...], timeout: float) -> Spec:
+    """An agent that runs a command in a clean checkout of a commit."""
+    name = f"{where.run}-{ROLE}-{os.urandom(4).hex()}"
     return Spec(
         Address.parse(f"{name}@{where.place}" if where.place else name),
         "command",
-        ("sh", "-c", shell, "muster-trial", " ".join(where.keep), *words),
-        message=_plugin(where, os.path.join(fleet.cwd, where.source), tests),
+        argv,
         source=where.source,
         branch=commit,
         mode=where.mode,
