@@ -1,4 +1,4 @@
-"""Side-by-side measurements, one command: `make bench`.
+"""Side-by-side measurements, one command: `make bench`; `python -m bench PART…` is for some of it only.
 
 Each row is measured beside its floor, the bare programs it cannot do without, in the same run on the same machine; runs of
 both alternate, and the median of each counts. `MUSTER_BENCH_PEER` names the command of a peer with the same verbs (mngr),
@@ -161,9 +161,22 @@ class Bench:
         found = self.measure(mine, floor, *theirs)
         return Row(work, found[0], found[1], most, found[2] if theirs else None, faster)
 
-    def rows(self) -> list[Row]:
-        python = self.call(sys.executable, "-c", "pass")
-        rows = [
+    @property
+    def python(self) -> Callable[[], Callable[[], object]]:
+        return self.call(sys.executable, "-c", "pass")
+
+    def parts(self) -> dict[str, Callable[[], list[Row]]]:
+        return {
+            "verbs": self.verbs,
+            "list": self.listing,
+            "integrate": lambda: [Row(*row) for row in integrate.rows()],
+            "clients": self.clients,
+            "map": lambda: [Row(*row) for row in Maps(MUSTER, self.repo, self.env).rows()],
+        }
+
+    def verbs(self) -> list[Row]:
+        python = self.python
+        return [
             self.row(
                 "--help",
                 self.call(MUSTER, "--help"),
@@ -186,9 +199,6 @@ class Bench:
             self.row("stop", self.mine("stop", "{}"), python, None, 6, self.theirs("stop", "{}")),
             self.row("destroy", self.mine("destroy", "{}"), python, None, 6, self.theirs("destroy", "{}", "--force")),
         ]
-        self.run(MUSTER, "destroy", "--all", check=False)
-        rows += self.listing(python) + [Row(*row, None) for row in integrate.rows()] + self.clients()
-        return rows + [Row(*row) for row in Maps(MUSTER, self.repo, self.env).rows()]
 
     def clients(self) -> list[Row]:
         """Real clients have no goal in numbers; without them there are no such rows, and the table says so."""
@@ -196,14 +206,13 @@ class Bench:
 
         from .clients import Clients
 
-        self.run(MUSTER, "stop", "--all", "--grace", "0", check=False)
         try:
             return [Row(*row, None) for row in Clients(MUSTER, self.folder, self.repo, ROUNDS).rows()]
         except Missing as missing:
             print(f"no rows with real clients: {missing}", file=sys.stderr)
             return []
 
-    def listing(self, python: Callable[[], Callable[[], object]]) -> list[Row]:
+    def listing(self) -> list[Row]:
         """`list` with 40 and with 200 agents; the floor is a bare python and a bare tmux that lists as many panes."""
 
         def floor() -> Callable[[], object]:
@@ -278,23 +287,34 @@ class Bench:
 
 
 def main() -> int:
+    missed = False
     with tempfile.TemporaryDirectory(prefix="mb-", ignore_cleanup_errors=True) as folder:
         bench = Bench(Path(folder))
+        parts = bench.parts()
+        wanted = sys.argv[1:] or list(parts)
+        if unknown := set(wanted) - set(parts):
+            raise SystemExit(f"bench: there is no part {', '.join(sorted(unknown))}; parts: {', '.join(parts)}")
+        print(
+            f"{'work':<60} {'muster':>10} {'floor':>10} {'ratio':>7} {'goal':>6}"
+            + (f" {'peer':>9} {'faster':>7} {'goal':>6}" if PEER else "")
+        )
         try:
-            rows = bench.rows()
+            for part in wanted:
+                for row in parts[part]():
+                    print(line(row), flush=True)
+                    missed |= row.missed
+                bench.run(MUSTER, "destroy", "--all", check=False)
         finally:
             bench.end()
-    print(
-        f"{'work':<50} {'muster':>9} {'floor':>9} {'ratio':>6} {'goal':>6}"
-        + (f" {'peer':>9} {'faster':>7} {'goal':>6}" if PEER else "")
-    )
-    for row in rows:
-        unit = next((f" {unit}" for unit in ("MB", "%", "ms") if unit in row.work), " s")
-        text = f"{row.work:<50} {row.mine:>7.3f}{unit} {row.floor:>7.3f}{unit} {row.mine / row.floor:>6.1f} {row.most or '-':>6}"
-        if PEER and row.peer is not None:
-            text += f" {row.peer:>7.3f} s {row.peer / row.mine:>6.1f}x {row.faster or '-':>6}"
-        print(text + ("  MISSED" if row.missed else ""))
-    return 1 if any(row.missed for row in rows) else 0
+    return 1 if missed else 0
+
+
+def line(row: Row) -> str:
+    unit = next((f" {unit}" for unit in ("MB", "%", "ms") if unit in row.work), " s")
+    text = f"{row.work:<60} {row.mine:>8.3f}{unit} {row.floor:>8.3f}{unit} {row.mine / row.floor:>7.1f} {row.most or '-':>6}"
+    if PEER and row.peer is not None:
+        text += f" {row.peer:>7.3f} s {row.peer / row.mine:>6.1f}x {row.faster or '-':>6}"
+    return text + ("  MISSED" if row.missed else "")
 
 
 if __name__ == "__main__":

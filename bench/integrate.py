@@ -1,11 +1,10 @@
-"""The rows of integration: units that share files become one branch, with a gate that answers at once. `python -m bench.integrate` shows them alone.
+"""The rows of integration: units that share files become one branch, with a gate that answers at once.
 
 The floor is one bare `git merge-tree` for each unit, run by the same host. Memory and the project's own tests have no part in it.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -45,26 +44,13 @@ def measured(folder: Path, count: int) -> tuple[float, float, int]:
     return taken, time.perf_counter() - began, sum(done.git_calls.values())
 
 
-def rows() -> list[tuple[str, float, float]]:
-    """What was measured, muster's seconds and the floor's."""
+def rows() -> list[tuple[str, float, float, float | None]]:
+    """What was measured, muster's seconds, the floor's, and the most that it may be of the floor."""
     found = []
     for count in SIZES:
         with tempfile.TemporaryDirectory(prefix="mb-", ignore_cleanup_errors=True) as folder:
             taken, floor, calls = measured(Path(folder), count)
-        found.append((f"{count} units into one branch ({calls} git calls)", taken, floor))
-    return found
-
-
-def main() -> int:
-    print(f"{'work':<50} {'muster':>9} {'floor':>9} {'ratio':>6} {'goal':>6}")
-    missed = False
-    for count, (work, taken, floor) in zip(SIZES, rows(), strict=True):
-        goal = GOALS.get(count)
-        missed |= goal is not None and taken > goal
-        shown = f"{goal:.0f} s" if goal else "-"
-        print(f"{work:<50} {taken:>7.3f} s {floor:>7.3f} s {taken / floor:>6.1f} {shown:>6}")
-    return 1 if missed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        most = round(GOALS[count] / floor, 1) if count in GOALS else None
+        found.append((f"{count} units into one branch ({calls} git calls)", taken, floor, most))
+    few, many = (1000 * row[1] / count for row, count in zip(found, SIZES, strict=True))
+    return [*found, (f"  each of {SIZES[1]} (ms; floor: each of {SIZES[0]})", many, few, 1.5)]

@@ -1,6 +1,6 @@
 """The rows of `map`: how fast agents are launched, what a run of hundreds costs while they wait, and the simulation.
 
-`python -m bench.map` shows them alone. Figures without a floor have 1 as theirs, so that the ratio is the figure.
+Figures without a floor have 1 as theirs, so that the ratio is the figure.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ class Maps:
 def simulated() -> list[Measured]:
     """10,000 tasks on 200 hosts that are made up, by the scheduler and the governor of every run."""
     ends = (("ok", 0.9), ("failed", 0.04), ("hang", 0.02), ("silent", 0.02), ("launch", 0.02))
-    world = World(hosts=200, ends=ends, unreachable=0.02, quota=(400_000.0, 18_000.0))
+    world = World(hosts=200, ends=ends, unreachable=0.02, quota=(200_000.0, 900.0), works=(20.0, 120.0))
     before = _cpu()
     with tempfile.TemporaryDirectory() as folder:
         _, field, _ = simulate(Path(folder), 10_000, world, max_agents=1000, launch_rate=50.0, burst=50)
     spent = _cpu() - before
-    quiet = World(hosts=200)
+    quiet = World(hosts=200, works=(20.0, 120.0))
     with tempfile.TemporaryDirectory() as folder:
         _, calm, _ = simulate(Path(folder), 10_000, quiet, max_agents=1000, launch_rate=50.0, burst=50)
     used = sum(seconds for _, seconds in calm.worked) / (1000 * (calm.t - calm.began_at))

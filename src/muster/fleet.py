@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import config, evidence, fanout, hosts, store, tmux
 from .errors import MusterError, NotFound, TimedOut, Unreachable, UsageError
@@ -57,6 +58,9 @@ class Listing(NamedTuple):
         return [row for row in self.hosts if not row.reachable]
 
 
+T = TypeVar("T")
+
+
 class Glance(NamedTuple):
     """One host."""
 
@@ -78,6 +82,21 @@ class Fleet:
         self.on_event = on_event or (lambda event: None)
         self._config: config.Config | None = None
         self._hosts: dict[str, Host] = {}
+        self.source_seconds = 0.0
+        """So long a repository counts as it was last seen: a run makes many agents of the same one."""
+        self._sources: dict[tuple[str, str], tuple[float, Any]] = {}
+        self._looking = threading.Lock()
+
+    def lately(self, what: str, path: str, look: Callable[[Host, str], T]) -> T:
+        """What `look` says of a path on this machine, or said a moment ago (`source_seconds`)."""
+        if not self.source_seconds:
+            return look(self.local, path)
+        with self._looking:
+            seen = self._sources.get((what, path))
+            if seen is None or not 0 <= time.monotonic() - seen[0] < self.source_seconds:
+                seen = self._sources[what, path] = time.monotonic(), look(self.local, path)
+        found: T = seen[1]
+        return found
 
     @property
     def config(self) -> config.Config:

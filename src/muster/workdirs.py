@@ -61,7 +61,7 @@ def plan(fleet: Fleet, host: Host, spec: Spec) -> Plan:
             return _from_url(host, spec)
         return _from_agent(fleet, host, spec, _source_agent(fleet, source))
     folder = os.path.realpath(os.path.join(fleet.cwd, source or "."))
-    repo = git.find(fleet.local, folder)
+    repo = fleet.lately("repository", folder, git.find)
     mode = spec.mode or ("copy" if repo is None else "mirror" if host.name else "worktree")
     if mode == "in-place":
         if host.name:
@@ -81,7 +81,7 @@ def plan(fleet: Fleet, host: Host, spec: Spec) -> Plan:
     state = base
     nested: tuple[str, ...] = ()
     if not spec.clean and base == repo.head and repo.top:
-        captured = git.capture(fleet.local, repo.top)
+        captured = fleet.lately("state", repo.top, git.capture)
         state, nested = captured.state, captured.nested
     return Plan(
         mode,

@@ -139,7 +139,8 @@ def resolution(
     return resolve
 
 
-CROWD_FILES = 40
+#: So many units of a crowd change the same file.
+CROWD = 240
 
 
 def numbered(lines: int) -> list[bytes]:
@@ -147,21 +148,22 @@ def numbered(lines: int) -> list[bytes]:
 
 
 def crowd(folder: Path, count: int) -> tuple[Lab, list[Unit]]:
-    """Units that share files: each changes its place in one of 40, its import in a file that all change, and a test of its own;
-    each tenth needs the same import at the top.
+    """Units that share files: each changes its place in a module that six share, its import in a file that `CROWD` share, and a
+    test of its own; each tenth needs the same import at the top.
     """
-    rows = (count // CROWD_FILES + 1) * 10
-    files: dict[str, Content] = {f"src/m{number}.py": b"".join(numbered(rows)) for number in range(CROWD_FILES)}
-    lab = Lab(folder, {**files, "src/imports.py": b"".join(numbered(3 * count + 3))})
+    modules = count // 6 + 1
+    files: dict[str, Content] = {f"src/m{number}.py": b"".join(numbered(70)) for number in range(modules)}
+    shared = b"".join(numbered(3 * CROWD + 3))
+    lab = Lab(folder, {**files, **{f"src/imports{number}.py": shared for number in range(count // CROWD + 1)}})
     wanted: list[tuple[str, dict[str, Content]]] = []
     for number in range(count):
-        module, imports = numbered(rows), numbered(3 * count + 3)
-        module[number // CROWD_FILES * 10] = b"fixed %d\n" % number
-        imports[3 * number + 2] = b"import m%d\n" % number
+        module, imports = numbered(70), numbered(3 * CROWD + 3)
+        module[number // modules * 10] = b"fixed %d\n" % number
+        imports[3 * (number % CROWD) + 2] = b"import m%d\n" % number
         if number % 10 == 0:
             imports.insert(0, b"import top\n")
-        path = f"src/m{number % CROWD_FILES}.py"
-        changed = {path: b"".join(module), "src/imports.py": b"".join(imports)}
+        path = f"src/m{number % modules}.py"
+        changed = {path: b"".join(module), f"src/imports{number // CROWD}.py": b"".join(imports)}
         wanted.append((lab.base, {**changed, f"tests/test_{number}.py": b"def test(): pass\n"}))
     tips = lab.commits(wanted)
     return lab, [

@@ -80,6 +80,7 @@ class SimField:
         self.began: list[float] = []
         self.runs: Counter[str] = Counter()
         self.limits: list[tuple[float, float]] = []
+        self.reckoned = self.reset = 0.0
         self.steps = 0
         self.worked: list[tuple[float, float]] = []
         self.began_at = self.t
@@ -146,15 +147,7 @@ class SimField:
         self._reach(place)
         if self.chance.random() < self.world.unreachable:
             raise Unreachable(f"host {place} did not answer within 5 s")
-        quota, window = self.world.quota
-        reset = 0.0
-        if quota:
-            start = self.t - self.t % window
-            used = sum(self.t - max(start, one.begun) for ones in self.agents.values() for one in ones.values())
-            used += sum(seconds for ended, seconds in self.worked if ended > start)
-            if used > quota:
-                reset = start + window
-                self.limits.append((self.t, reset))
+        reset = self._quota()
         seen, bills = {}, {}
         for name, one in self.agents[place].items():
             seen[name] = self._status(name, one, reset)
@@ -162,6 +155,19 @@ class SimField:
             bills[name] = (one.dollars * share if self.world.priced else None, int(share * 10_000))
         free = self.world.memory - len(self.agents[place]) * self.world.per_agent
         return Sight(seen, bills, HostLoad(place, 8, 0.1 * len(self.agents[place]), free, 100 * GB))
+
+    def _quota(self) -> float:
+        """When the quota that is spent now is there again; 0 when it is not spent. Reckoned once a second."""
+        quota, window = self.world.quota
+        if not quota or self.t < self.reckoned + 1:
+            return self.reset
+        start = self.t - self.t % window
+        used = sum(self.t - max(start, one.begun) for ones in self.agents.values() for one in ones.values())
+        used += sum(seconds for ended, seconds in self.worked if ended > start)
+        self.reckoned, self.reset = self.t, start + window if used > quota else 0.0
+        if self.reset:
+            self.limits.append((self.t, self.reset))
+        return self.reset
 
     def _status(self, name: str, one: One, reset: float) -> Status:
         agent = Agent(name, name, "sim", created=one.begun)

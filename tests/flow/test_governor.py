@@ -122,11 +122,33 @@ def test_it_waits_for_the_latest_of_several_clocks() -> None:
     assert grants(one, NOW + 7200) == one.window == 1
 
 
-@pytest.mark.parametrize("until", [math.nan, math.inf, -5.0, NOW - 1, "soon", True])
+@pytest.mark.parametrize("until", [math.nan, math.inf, -5.0, "soon", True])
 def test_a_reset_that_is_none_is_a_refusal_without_an_end(until: Any) -> None:
     one = Governor(FREE, NOW)
     one.pressure(NOW, "rate-limit", until=until)
     assert one.next(NOW) == NOW + 10
+
+
+def test_a_limit_that_is_over_by_its_own_word_is_no_sign() -> None:
+    """It still stands on the screen of an agent that waited for it."""
+    one = Governor(FREE, NOW)
+    for _ in range(8):
+        one.went_well(NOW)
+    before = one.window
+    one.pressure(NOW, "quota", until=NOW - 1)
+    assert one.next(NOW) is None and one.window == before
+
+
+def test_what_is_seen_of_a_limit_during_the_pause_halves_once() -> None:
+    one = Governor(FREE, NOW)
+    for second in range(40):
+        one.room(NOW, 40, second, [])
+        one.went_well(NOW)
+    before = one.window
+    for second in range(0, 3600, 60):
+        one.pressure(NOW + second, "quota", until=NOW + 3600)
+    assert before > 39 and one.window == 19, "half of those that were at work"
+    assert one.next(NOW + 3599) == NOW + 3600
 
 
 def test_a_reset_in_a_hundred_years_does_not_hold_a_run_for_ever() -> None:

@@ -47,10 +47,10 @@ def limits(budget: Mapping[str, float], machine: Mapping[str, float], **given: A
     return Limits(**found)
 
 
-def add(one: Spend, other: Spend) -> Spend:
-    """Together; what is not known of one is not known of both."""
-    dollars = None if one.dollars is None or other.dollars is None else one.dollars + other.dollars
-    return Spend(dollars, (one.tokens or 0) + (other.tokens or 0))
+def add(*all: Spend) -> Spend:
+    """Together; what is not known of one is not known of all."""
+    dollars = None if any(one.dollars is None for one in all) else sum(one.dollars or 0.0 for one in all)
+    return Spend(dollars, sum(one.tokens or 0 for one in all))
 
 
 def used(dollars: object, tokens: object, seconds: float = 0.0) -> Spend:

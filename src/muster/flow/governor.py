@@ -71,13 +71,16 @@ class Governor:
 
         The moments of several kinds all count, and of one kind the latest.
         """
-        reset = min(until, now + RESET_MAX) if is_number(until) and until > now else None
+        if is_number(until) and until <= now:
+            return  # over, by its own word: it is only still to be read
+        # Whoever meets a limit while nothing is launched was at work before: the same sign, seen later.
+        echo = self._cut is not None and (0 <= now - self._cut < CUT_SECONDS or now < self._blocked())
+        reset = min(until, now + RESET_MAX) if is_number(until) else None
         if reset is not None:
             self._clocks = {name: moment for name, moment in self._clocks.items() if moment > now}
             # Too many kinds are one: what counts is the latest.
             kind = kind if kind in self._clocks or len(self._clocks) < CLOCKS_MAX else next(iter(self._clocks))
             self._clocks[kind] = max(self._clocks.get(kind, 0.0), reset)
-        echo = self._cut is not None and 0 <= now - self._cut < CUT_SECONDS
         if not echo:
             self._cut, self._pressed = now, True
             # Half of what was really at once: a wide window that nobody used was not what was too much.
@@ -129,6 +132,13 @@ class Governor:
     @property
     def launched(self) -> int:
         return self._purse.launched
+
+    def may(self, now: float, wanted: int, running: int) -> bool:
+        """Whether there may be `room` at all, whatever the hosts say."""
+        self._busy = running
+        self._fill(now)
+        count, self._held = self._allowed(now, wanted, running)
+        return count > 0
 
     def room(self, now: float, wanted: int, running: int, hosts: Sequence[HostLoad]) -> list[str]:
         """The host of each agent that may be launched now, `wanted` at most. Each name counts as launched.

@@ -11,7 +11,6 @@ import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
-from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
 from .. import Status
@@ -22,10 +21,14 @@ from .run import GOOD, Attempt, Run, write
 from .task import Task
 from .watch import Act, Memo, Rules, watch
 
-#: A host is looked at this often, and less often where it has many agents: a look costs what they are many. Usage is as fresh as
-#: the last look, so it is never older than the longest.
-LOOK_SECONDS, LOOK_MAX = 1.0, 4.0
-AGENTS_A_SECOND = 75
+#: A host is looked at this often, and less often where it has many agents or hosts are many: that is what looks cost. Usage is as
+#: fresh as the last look, so it is never older than the longest.
+LOOK_SECONDS, LOOK_MAX = 1.0, 4.7
+AGENTS_A_SECOND, HOSTS_A_SECOND = 60, 25
+#: What all agents spent is added up this often at most, and when one has ended.
+SUM_SECONDS = 0.5
+#: So many agents are made at once on one host: more of them get in each other's way.
+LAUNCHING = 6
 #: The state of the governor is written down this often.
 SAVE_SECONDS = 10.0
 #: A host that does not answer for so long has lost its agents.
@@ -113,8 +116,7 @@ class Job:
         self.memo = Memo(0.0)
         self.not_before = self.since = 0.0
         self.act = Act()
-        self.dollars: float | None = None
-        self.tokens: int | None = None
+        self.spent = Spend()
 
     @property
     def last(self) -> Attempt:
@@ -152,6 +154,7 @@ class Scheduler:
         self.stages: dict[str, dict[str, Job]] = defaultdict(dict)
         self.watched: dict[str, dict[str, Job]] = defaultdict(dict)
         self.alive: Counter[str] = Counter()
+        self.launching: Counter[str] = Counter()
         self.left: dict[str, dict[str, tuple[Job, Attempt]]] = defaultdict(dict)
         """Agents of attempts that have their outcome, by place and name: they are still to be cleared away."""
         self.looked: dict[str, float] = {}
@@ -167,7 +170,8 @@ class Scheduler:
         self.why = ""
         self.wished = {"resumed": run.control().get("resumed")}
         self.alerted: set[str] = set()
-        self.saved = 0.0
+        self.asked = 0
+        self.saved = self.summed = self.due = self.heeded = 0.0
         self.began, self.ended = field.now(), 0
         self._busy: set[Key] = set()
         for job in self.jobs.values():
@@ -190,11 +194,13 @@ class Scheduler:
         key = job.task.id
         self.stages[job.stage].pop(key, None)
         self.alive[job.place] += (stage in ALIVE) - (job.stage in ALIVE)
+        self.launching[job.place] += (stage == "launching") - (job.stage == "launching")
         self.watched[job.place].pop(key, None)
         job.stage = stage
         self.stages[stage][key] = job
         if stage in WATCHED:
             self.watched[job.place][key] = job
+            self.due = min(self.due, self._next_look(job.place))
 
     # The loop
 
@@ -205,18 +211,25 @@ class Scheduler:
         while not self._over():
             for ended in self.field.done(self._pause()):
                 self._took(ended)
-            self._heed()
             now = self.field.now()
-            # In their order, not a set's: a simulation of a run is the same each time.
-            for place in [*dict.fromkeys([*(place for place, jobs in self.watched.items() if jobs), *self.silent])]:
-                if now >= self._next_look(place):
-                    self._look(place)
+            self._heed(now)
+            if now >= self.due:
+                self._look_around(now)
             self._again(now)
             self._launch(now)
             if now - self.saved > SAVE_SECONDS:
                 self._save(now)
         self._save(self.field.now())
         return len(self.stages["over"]) == len(self.jobs)
+
+    def _look_around(self, now: float) -> None:
+        """Look at each host whose turn it is. With many of them it is some host's turn at any moment, so they wait for each other a bit."""
+        # In their order, not a set's: a simulation of a run is the same each time.
+        places = [*dict.fromkeys([*(place for place, jobs in self.watched.items() if jobs), *self.silent])]
+        for place in places:
+            if now >= self._next_look(place):
+                self._look(place)
+        self.due = max(now + LOOK_SECONDS / 10, min((self._next_look(place) for place in places), default=now))
 
     def _over(self) -> bool:
         if len(self.stages["over"]) == len(self.jobs):
@@ -225,14 +238,14 @@ class Scheduler:
 
     def _pause(self) -> float:
         now = self.field.now()
-        moments = [self._next_look(place) for place, jobs in self.watched.items() if jobs]
+        moments = [self.due] if any(self.watched.values()) else []
         moments += [job.not_before for job in (*self.stages["later"].values(), *self.stages["ending"].values())]
         if (at := self.governor.next(now)) is not None:
             moments.append(at)
         return min(max(min(moments, default=now + 1.0) - now, 0.02), 1.0)
 
     def _next_look(self, place: str) -> float:
-        every = len(self.watched[place]) / AGENTS_A_SECOND
+        every = max(len(self.watched[place]) / AGENTS_A_SECOND, len(self.looked) / HOSTS_A_SECOND)
         return self.looked.get(place, 0.0) + min(max(every, LOOK_SECONDS), LOOK_MAX)
 
     def _look(self, place: str) -> None:
@@ -276,13 +289,15 @@ class Scheduler:
             return
         self.silent.pop(place, None)
         sight: Sight = ended.value
-        self.loads[place] = sight.load
+        # What launching keeps busy is free again as soon as that is done.
+        busy = None if sight.load.load is None else max(0.0, sight.load.load - self.launching[place])
+        self.loads[place] = sight.load._replace(load=busy)
         for job in jobs:
             status = sight.agents.get(job.name)
             if job.stage == "found":
                 self._found(job, status)
             else:
-                job.dollars, job.tokens = sight.bills.get(job.name, (None, None))
+                job.spent = budget.used(*sight.bills.get(job.name, (None, None)))
                 self._watch(job, status, now)
         for name, (job, attempt) in list(self.left[place].items()):
             del self.left[place][name]
@@ -324,12 +339,18 @@ class Scheduler:
 
     def _count(self, outcome: dict[str, Any]) -> None:
         self.used = budget.add(self.used, budget.used(outcome.get("cost_usd"), outcome.get("tokens")))
+        self.summed = 0.0
 
     def _spend(self, now: float) -> None:
         """Fresh totals, and what follows from them: over budget means stop and harvest."""
+        if 0 <= now - self.summed < SUM_SECONDS:
+            return
+        self.summed = now
         live = {**self.stages["running"], **self.stages["ending"], **self.stages["harvesting"]}
-        tasks = {name: budget.used(job.dollars, job.tokens, now - job.since) for name, job in live.items()}
-        self.total = reduce(budget.add, tasks.values(), self.used)
+        limits, tasks = self.governor.limits, {}
+        if limits.task_dollars or limits.task_tokens or limits.task_seconds:
+            tasks = {name: job.spent._replace(seconds=now - job.since) for name, job in live.items()}
+        self.total = budget.add(self.used, *(job.spent for job in live.values()))
         day, today = self.field.today(self.total)
         self.governor.spent(now, self.total, day=day, today=today, tasks=tasks)
         for breach in self.governor.over(now):
@@ -367,7 +388,9 @@ class Scheduler:
         self._spend(now)  # also of those that have ended since the last look
         if self.stopping:
             return
-        running = sum(self.alive.values())
+        running = sum(len(self.stages[stage]) for stage in ALIVE)
+        if not self.governor.may(now, len(self.stages["todo"]), running) and running:
+            return
         there = [place for place in self.plan.places if place not in self.silent]
         if not running and all(now - self.silent.get(place, now) > PATIENCE for place in self.plan.places):
             self._stop_all("lost", f"no host answers: {', '.join(self.plan.places)}")
@@ -379,7 +402,9 @@ class Scheduler:
         self._canary(now, there, running)
         if not good:
             return
-        rooms = self.governor.room(now, len(self.stages["todo"]), running, [self._load(place) for place in good])
+        spare = {place: LAUNCHING - self.launching[place] for place in good if self.launching[place] < LAUNCHING}
+        wanted = min(len(self.stages["todo"]), sum(spare.values()))
+        rooms = self.governor.room(now, wanted, running, [self._load(place) for place in spare])
         if not rooms and not running:
             # Nobody is left who could make a difference: what holds the next one back holds it for ever.
             stuck = self.governor.closed(now) + [one for one in self.governor.over(now) if one.scope == "progress"]
@@ -412,7 +437,7 @@ class Scheduler:
         agent = {"name": name, "place": place, "address": f"{name}@{place}" if place else name, "begun": now}
         attempt = self.run.begin(job.task.id, number, agent, job.task.prompt)
         job.tries = [*(job.tries[:-1] if again else job.tries), attempt]
-        job.since, job.memo, job.dollars, job.tokens = now, Memo(now, active=now), None, None
+        job.since, job.memo, job.spent = now, Memo(now, active=now), Spend()
         self._move(job, "launching")
         self._note("launch", job)
         self._begin(("launch", job.task.id), lambda: self.field.launch(job.task, attempt))
@@ -544,8 +569,12 @@ class Scheduler:
 
     # What people ask for
 
-    def _heed(self) -> None:
+    def _heed(self, now: float) -> None:
+        """What people want: by Ctrl-C, or with `muster runs`."""
         asked = self.field.asked()
+        if asked == self.asked and 0 <= now - self.heeded < LOOK_SECONDS / 2:
+            return
+        self.asked, self.heeded = asked, now
         wish = self.run.control()
         state = str(wish.get("state", ""))
         if state == "paused" and not self.paused:

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from .limits import Limits, a_list, fits, is_number, size, word
 
-#: So old is a new agent before a measurement of its host shows all of it.
+#: So old is a new agent before a measurement of its host shows all of it; how busy it keeps the host is seen sooner.
 SETTLE_SECONDS = 10.0
+BUSY_SECONDS = 3.0
 #: What a host of which nothing is known is thought to have room for when hosts are compared; it is not held to it.
 SLOTS_UNKNOWN = 8
 YOUNG_MAX = 10_000
@@ -25,7 +26,7 @@ class HostLoad(NamedTuple):
     name: str
     cores: float | None = None
     load: float | None = None
-    """Of one minute, all cores together."""
+    """Of one minute, or what wants to run now, if that is less: all cores together."""
     memory_free: float | None = None
     disk_free: float | None = None
     running: int | None = None
@@ -41,7 +42,7 @@ class Places:
         # Of each host, when the agents were launched that a measurement may not show yet
         self._young: dict[str, deque[float]] = {}
         # Of each host, its last measurement and what followed from it: one is asked for a thousand times
-        self._kept: dict[str, tuple[Limits, tuple[float | None, ...], dict[str, float], str]] = {}
+        self._kept: dict[str, tuple[Limits, tuple[float | None, ...], dict[str, float]]] = {}
         self._short: list[str] = []
 
     def take(self, now: float, count: int, hosts: Sequence[HostLoad], idle: bool) -> list[str]:
@@ -54,14 +55,17 @@ class Places:
         ranked: list[tuple[float, int, int, float]] = []
         loaded: list[tuple[float, int]] = []
         for index, host in enumerate(hosts):
-            slots, least = self._slots(host)
-            young = self._young_on(now, host)
-            free = slots[least] - young if least else math.inf
+            slots = self._slots(host)
+            young, new = self._young_on(now, host)
+            free, least = math.inf, ""
+            for what, number in slots.items():
+                left = number - (new if what == "load" else young)
+                free, least = (left, what) if left < free else (free, least)
             if free >= 1:
                 rank = free if free < math.inf else SLOTS_UNKNOWN - (host.running or 0)
                 ranked.append((-rank, host.running or 0, index, free))
                 continue
-            self._short.append(_shortage(host, least, young))
+            self._short.append(_shortage(host, least, new if least == "load" else young))
             if all(count - young >= 1 for what, count in slots.items() if what != "load"):
                 loaded.append(((host.load or 0.0) / max(1.0, host.cores or 1.0), index))
         heapq.heapify(ranked)
@@ -98,12 +102,12 @@ class Places:
             if isinstance(grant, list) and len(grant) == 2 and is_number(grant[0]) and isinstance(grant[1], str):
                 self._young.setdefault(grant[1], deque()).append(min(grant[0], now))
 
-    def _slots(self, host: HostLoad) -> tuple[dict[str, float], str]:
-        """How many more agents fit on a host by each thing that is known of it, and by which the fewest."""
+    def _slots(self, host: HostLoad) -> dict[str, float]:
+        """How many more agents fit on a host by each thing that is known of it."""
         limits, measured = self.limits, (host.memory_free, host.disk_free, host.load, host.cores)
         kept = self._kept.get(host.name)
         if kept and kept[0] is limits and kept[1] == measured:
-            return kept[2], kept[3]
+            return kept[2]
         slots: dict[str, float] = {}
         if limits.min_memory and is_number(host.memory_free):
             slots["memory"] = fits(host.memory_free, limits.min_memory)
@@ -111,19 +115,23 @@ class Places:
             slots["disk"] = fits(host.disk_free - limits.min_disk, limits.agent_disk)
         if limits.max_load and is_number(host.load) and is_number(host.cores):
             slots["load"] = fits(limits.max_load * max(1.0, host.cores) - host.load, limits.agent_load)
-        least = min(slots, key=lambda what: slots[what], default="")
-        self._kept[host.name] = limits, measured, slots, least
-        return slots, least
+        self._kept[host.name] = limits, measured, slots
+        return slots
 
-    def _young_on(self, now: float, host: HostLoad) -> int:
-        """Agents launched there that the measurement does not show yet. Those that are gone already take no room."""
+    def _young_on(self, now: float, host: HostLoad) -> tuple[int, int]:
+        """Agents launched there that the measurement does not show yet, and those of them that it does not show as load. Those
+        that are gone already take no room."""
         moments = self._young.get(host.name)
         if not moments:
-            return 0
+            return 0, 0
         measured = now if host.at is None else min(now, host.at)
         while moments and moments[0] <= measured - SETTLE_SECONDS:
             moments.popleft()
-        return len(moments) if host.running is None else min(len(moments), host.running)
+        new = len(moments)
+        while new and moments[-new] <= measured - BUSY_SECONDS:
+            new -= 1
+        most = len(moments) if host.running is None else min(len(moments), host.running)
+        return most, min(new, most)
 
 
 def _shortage(host: HostLoad, what: str, young: int) -> str:

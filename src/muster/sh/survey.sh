@@ -2,7 +2,8 @@
 # survey [load]: everything there is to know of all agents, in one go: one tmux call, no process per agent.
 # survey one NAME [ID]: the same of one agent; without ID, of the one that has the name.
 #   now EPOCH
-#   load LOAD CORES MEMORY DISK: with `load`, how busy the host is, and what it has left in KB; - is not known
+#   load LOAD CORES MEMORY DISK: with `load`, how busy the host is (of one minute; what wants to run now, if that is less), and
+#     what it has left in KB; - is not known
 #   pane SESSION DEAD STATUS SIGNAL PID COMMAND
 #   dir ID
 #   file ID/NAME<TAB>line, file ../names/NAME<TAB>ID
@@ -13,7 +14,12 @@ case $mu_now in *N) mu_now=${mu_now%.*} ;; esac
 printf 'now %s\n' "$mu_now"
 if [ "${1:-}" = load ]; then
 	mu_load=- mu_cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null) || mu_cores=-
-	[ ! -r /proc/loadavg ] || read -r mu_load mu_rest </proc/loadavg
+	if [ -r /proc/loadavg ]; then
+		# The average of a minute still tells of a burst that is long over.
+		read -r mu_load mu_rest mu_rest mu_now mu_rest </proc/loadavg
+		mu_now=$((${mu_now%%/*} - 1))
+		[ "$mu_now" -ge "${mu_load%%.*}" ] || mu_load=$mu_now
+	fi
 	mu_memory=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo 2>/dev/null) || mu_memory=
 	mu_disk=$(df -Pk "$mu_home" 2>/dev/null | awk 'NR == 2 { print $4 }') || mu_disk=
 	printf 'load %s %s %s %s\n' "$mu_load" "${mu_cores:--}" "${mu_memory:--}" "${mu_disk:--}"
