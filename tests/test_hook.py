@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from .conftest import SRC
+from .conftest import SRC, eventually
 
 SH = SRC / "muster" / "sh" / "agent"
 HOOK = Path(os.environ.get("MUSTER_HOOK", SH / "hook.sh"))
@@ -82,6 +82,32 @@ def test_a_question_of_the_client_is_no_permission(agent: Path) -> None:
 def test_what_is_no_json_is_an_event_without_a_value(agent: Path, said: bytes) -> None:
     fire(agent, said, "turn-end", "text=last")
     assert event(agent, "turn-end")["kind"] == "turn-end"
+
+
+def test_in_the_middle_of_a_turn_tokens_are_counted_once_for_many_tools(agent: Path) -> None:
+    shutil.copy(SH / "claude-tally.sh", agent / "bin" / "real")
+    (agent / "bin" / "tally").write_text(f'echo x >> {agent}/counted\nexec sh {agent}/bin/real "$@"\n')
+    said = {
+        "type": "assistant",
+        "message": {"id": "m1", "model": "m", "usage": {"input_tokens": 7, "output_tokens": 5}},
+    }
+    (agent / "talk.jsonl").write_text(json.dumps(said, separators=(",", ":")) + "\n")
+    for _ in range(5):
+        fire(
+            agent,
+            {"tool_name": "Bash", "transcript_path": f"{agent}/talk.jsonl"},
+            "tool",
+            "name=tool_name",
+            "where=transcript_path",
+        )
+    used = eventually(lambda: (agent / "usage.json").exists() and json.loads((agent / "usage.json").read_text()))
+    assert (used["input_tokens"], used["output_tokens"]) == (7, 5) and not (agent / ".tally").exists()
+    assert (agent / "counted").read_text() == "x\n"
+    # One that was killed before it had counted does not keep others from it.
+    (agent / ".tally").mkdir()
+    os.utime(agent / ".tally", (0, 0))
+    fire(agent, {"transcript_path": f"{agent}/talk.jsonl"}, "tool", "where=transcript_path")
+    eventually(lambda: (agent / "counted").read_text() == "x\nx\n")
 
 
 def test_an_agent_whose_folder_is_gone_is_not_brought_back(tmp_path: Path) -> None:

@@ -163,6 +163,16 @@ def test_tokens_are_counted_once_and_the_transcript_outlives_the_agent(claude: C
     }
 
 
+def test_tokens_are_counted_in_the_middle_of_a_turn(claude: Claude) -> None:
+    call = {"name": "Bash", "input": {"command": "while [ ! -e go ]; do sleep 0.1; done"}}
+    claude.server.register("long", {"tools": [call], "usage": {"input": 100, "output": 20}}, {"text": "at last"})
+    made(claude, "#scn:long please", "--permissions", "bypass")
+    row = eventually(lambda: (row := claude.agents()["one"])["tokens"] == 120 and row)
+    assert row["state"] == "working"
+    Path(row["workdir"], "go").touch()
+    until(claude, "ready")
+
+
 def test_nothing_that_a_client_may_have_written_breaks_the_translation() -> None:
     """From made-up lines: what a damaged or hostile transcript could hold."""
     odd = [None, 3, "x", [], {}, {"type": "text"}, {"type": "tool_use"}, {"type": "tool_result", "tool_use_id": 7}]

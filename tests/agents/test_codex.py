@@ -239,6 +239,18 @@ def test_tokens_are_counted_once_and_the_transcript_outlives_the_agent(codex: Co
     assert [entry["usage"] for entry in entries[1:]] == [dict(zip(names, (100, 20, 5, 7), strict=True))] * 2
 
 
+def test_tokens_are_counted_in_the_middle_of_a_turn(codex: Codex) -> None:
+    usage = {"input": 100, "output": 20}
+    codex.server.register(
+        "long", {"shell": "while [ ! -e go ]; do sleep 0.1; done", "usage": usage}, {"text": "at last"}
+    )
+    codex.made("#scn:long please")
+    row = eventually(lambda: (row := codex.agents()["one"])["tokens"] == 120 and row)
+    assert row["state"] == "working"
+    Path(row["workdir"], "go").touch()
+    codex.until("ready")
+
+
 def test_what_a_subagent_does_is_no_turn_and_its_tokens_count(codex: Codex) -> None:
     usage = {"input": 10, "output": 1, "cache_read": 0, "cache_write": 0}
     spawn = {"tools": [{"name": "multi_agent_v1/spawn_agent", "input": {"message": "do #scn:sub"}}]}

@@ -18,7 +18,7 @@ from .lines import moment, plain, renamed
 #: What each of its hooks tells: the event, and which of its words go along (see sh/agent/hook.sh).
 HOOKS = {
     "UserPromptSubmit": ("prompt", "text=prompt", "where=transcript_path"),
-    "PreToolUse": ("tool", "name=tool_name", "detail=~command"),
+    "PreToolUse": ("tool", "name=tool_name", "detail=~command", "where=transcript_path"),
     "PostToolUse": ("answered", "name=tool_name"),
     "PostToolUseFailure": ("answered", "name=tool_name"),
     "PermissionRequest": ("permission", "tool=tool_name", "detail=~command", "text=~question"),

@@ -61,10 +61,20 @@ END {
 	}
 }')
 if [ -f "$dir/heard.$$" ]; then mv -f "$dir/heard.$$" "$dir/heard.json"; fi
-# What the turn cost. The client writes its last words down a moment after it tells of them: it is counted again then.
+# What the turn cost. The client writes its last words down a moment after it tells of them: it is counted again then. In the
+# middle of a turn it is counted a moment later, once for all tools that are used until then; one that was killed waits no more.
 if [ -f "$dir/bin/tally" ]; then
 	where=$(printf %s "$fields" | sed -n 's/.*"where":"\([^"\\]*\)".*/\1/p')
-	[ -z "$where" ] || (sh "$dir/bin/tally" "$where" && sleep 1 && sh "$dir/bin/tally" "$where") </dev/null >/dev/null 2>&1 &
+	case $where,$kind in
+	,*) ;;
+	?*,tool)
+		[ -z "$(find "$dir/.tally" -prune -mmin +1 2>/dev/null)" ] || rmdir "$dir/.tally"
+		if mkdir "$dir/.tally" 2>/dev/null; then
+			(sleep 1.5 && rmdir "$dir/.tally" && sh "$dir/bin/tally" "$where") </dev/null >/dev/null 2>&1 &
+		fi
+		;;
+	*) (sh "$dir/bin/tally" "$where" && sleep 1 && sh "$dir/bin/tally" "$where") </dev/null >/dev/null 2>&1 & ;;
+	esac
 fi
 # A question of the client comes by the same door as a permission.
 case $kind,$fields in
