@@ -1025,6 +1025,10 @@ muster config set improve.protected '["vendor/**"]'
 # Make the branch again, when somebody has talked to an agent that was stuck and it has submitted since. Without an integrator, what conflicts is left out.
 muster reduce mend --integrator none
 
+# Any agents and branches become one branch in the same way; with no test of their own, they are judged by what they do to all tests.
+muster reduce helper topic --run mine --agent replay --integrator none -- -q
+git log --oneline main..muster-run/mine
+
 # All that reduce can be told. --pr pushes the branch and opens a pull request with your own gh; no agent can.
 muster reduce mend --playbooks ../plays --times 1 --max-agents 2 --budget 5 --budget-tokens 100000 --timeout 5m --stall 10m --retries 1 --questions answer --permissions ask --rank agent --integrator replay --pr
 

@@ -16,6 +16,8 @@ pytestmark = pytest.mark.timeout(300)
 
 MEND = "muster improve -a replay --playbooks ../plays --run mend"
 END = '[[step]]\nturn = "Done."\n'
+#: One whose cost is not known would end a run with a budget in dollars.
+FREE = '[[step]]\nsay = "I look."\ncost_usd = 0.0\n'
 
 
 @pytest.fixture(autouse=True)
@@ -35,12 +37,12 @@ def calc(e2e: E2eSession) -> None:
         '[[step]]\nsay = "It subtracts."\ncost_usd = 0.25\n[[step]]\nrun = "sed -i s/a.-.b/a+b/ calc.py"\n[[step]]\ncommit = "Add"\n'
         f'[[step]]\nsubmit = "ok"\nsummary = "Add instead of subtracting"\n{END}'
     )
-    (plays / "test_double.toml").write_text(f'[[step]]\nsubmit = "ok"\nsummary = "unchanged"\n{END}')
+    (plays / "test_double.toml").write_text(f'{FREE}[[step]]\nsubmit = "ok"\nsummary = "unchanged"\n{END}')
     (plays / "test_double_of_nothing.toml").write_text(
-        f'[[step]]\nsubmit = "blocked"\nsummary = "Unclear"\nreason = "is nothing a number?"\nescalate = ["Decide whether nothing is a number"]\n{END}'
+        f'{FREE}[[step]]\nsubmit = "blocked"\nsummary = "Unclear"\nreason = "is nothing a number?"\nescalate = ["Decide whether nothing is a number"]\n{END}'
     )
     (plays / "ranker.toml").write_text(
-        '[[step]]\nrun = "echo 0001-test-add > order.txt"\n[[step]]\nsubmit = "ok"\nsummary = "ranked"\nartifacts = ["order.txt"]\n'
+        f'{FREE}[[step]]\nrun = "echo 0001-test-add > order.txt"\n[[step]]\nsubmit = "ok"\nsummary = "ranked"\nartifacts = ["order.txt"]\n'
         + END
     )
 
@@ -174,6 +176,42 @@ def test_reduce_makes_the_branch_again(e2e: E2eSession) -> None:
     expect(result).to_succeed()
     assert outside(e2e, "git", "rev-parse", "muster-run/mend") == tip, "the same work makes the same commit"
     expect(e2e.run("muster reduce nothing")).to_exit_with(3)
+
+
+def test_any_agents_and_branches_become_one_branch(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Any agents and branches become one branch in the same way; with no test of their own, they are judged by what they do to all tests.
+    muster reduce helper topic --run mine --agent replay --integrator none -- -q
+    git log --oneline main..muster-run/mine
+    """)
+    work = "sed -i s/a.-.b/a+b/ calc.py; git commit -qam 'Add instead of subtracting'"
+    e2e.run(f'muster create helper command --no-connect -- sh -c "{work}"')
+    e2e.run("muster wait helper --until done")
+    break_it = "git checkout -q -b worse && sed -i s/2/3/ calc.py && git commit -qam 'Triple' && git checkout -q main"
+    topic = "git checkout -q -b topic && echo Words > README && git add README && git commit -qm 'Say what it is' && git checkout -q main"
+    outside(e2e, "sh", "-c", f"{break_it} && {topic}")
+    (e2e.work / "NEWS").write_text("new\n")
+    outside(e2e, "sh", "-c", "git add NEWS && git commit -qm News")
+    tree = outside(e2e, "git", "status", "--porcelain")
+    result = e2e.run(
+        "muster reduce helper topic worse --run mine --agent replay --integrator none --times 1 -- -q",
+        comment="What an agent did, and two branches.",
+    )
+    expect(result).to_succeed()
+    expect(result.stderr).to_contain("0003-worse is refused: test_calc.py::test_double is failed now")
+    log = e2e.run("git log --format=%s --reverse main..muster-run/mine", comment="What held.")
+    expect(log.stdout).to_equal("Update tests and other files for 1 task\nAdd instead of subtracting\n")
+    assert outside(e2e, "git", "show", "muster-run/mine:README") == "Words\n" and outside(
+        e2e, "git", "show", "muster-run/mine:NEWS"
+    )
+    body = outside(e2e, "git", "log", "-1", "--format=%B", "muster-run/mine")
+    assert "Muster-Agent: helper" in body and "Muster-Test: test_calc.py::test_add" in body
+    assert outside(e2e, "git", "status", "--porcelain") == tree and agents(e2e).keys() == {"helper"}
+    counts = shown(e2e, "mine")["funnel"]
+    assert (counts["verified"], counts["fixed"], counts["integrated"], counts["refused"]) == (2, 1, 2, 1)
+    again = e2e.run("muster reduce mine", comment="It is a run like others.")
+    expect(again).to_succeed()
+    expect(e2e.run("muster reduce helper nobody", comment="A name of nothing.")).to_exit_with(3)
 
 
 def your_gh(e2e: E2eSession, tmp_path: Path) -> None:

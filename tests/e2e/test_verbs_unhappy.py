@@ -170,8 +170,8 @@ UNHAPPY: dict[str, list[Row]] = {
         Row(2, "improve -a replay --rank luck", "invalid choice: 'luck'", "muster improve --help"),
     ],
     "reduce": [
-        Row(3, "reduce nothing", "there is no run 'nothing'", "runs: "),
-        Row(2, "reduce", "required: RUN", "muster reduce --help"),
+        Row(3, "reduce nothing", "there is no agent, no branch and no run nothing", "muster runs"),
+        Row(2, "reduce", "required: RUN|AGENT|BRANCH", "muster reduce --help"),
     ],
     "runs": [
         Row(3, "runs show nothing", "there is no run 'nothing'", "runs: "),

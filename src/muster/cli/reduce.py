@@ -1,25 +1,51 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
+from ..errors import NotFound
 from ..fleet import Fleet
-from . import improve, map
+from . import improve, map, render
 
+if TYPE_CHECKING:
+    from ..flow.improve import Wish
+    from ..flow.run import Run
+
+REST = "PYTEST ARGS"
 EXAMPLES = """
 muster reduce improve-1
 muster reduce improve-1 --integrator none
 muster reduce improve-1 --pr
+muster reduce 'fix-*' topic --run mine
 """
 TEXT = """
 Makes the branch muster-run/RUN of a run's verified changes: equal patches once, what conflicts resolved by an agent or left out,
 batches tested and bisected, the tests on the very commit that is delivered. An agent that has submitted again since, because
 somebody talked to it, is taken in first.
+
+Names of agents (or globs) and of branches make a new run of what these have committed. All tests run without them and with each of
+them: one that makes a test fail is kept out, and those that it fixes are its own.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("name", metavar="RUN", help="the run")
+    add("names", nargs="+", metavar="RUN|AGENT|BRANCH", help="one run, or agents and branches")
+    add(
+        "--run",
+        default="",
+        dest="name",
+        metavar="NAME",
+        help="of agents and branches: the name of the run (default: reduce-1 …)",
+    )
+    add(
+        "-a",
+        "--agent",
+        dest="type",
+        default="",
+        metavar="TYPE",
+        help="of agents and branches: the type that resolves conflicts",
+    )
     add("--playbooks", default="", metavar="DIR", help="for an integrator of type replay")
     add("--times", type=int, default=0, metavar="N", help="so often a test must pass to be believed (default: 3)")
     map.agents(parser)
@@ -27,15 +53,40 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    args.new, args.keep, args.tutorial, args.everything = False, False, "", False
+    directory, wish = _directory(args, fleet)
+    display = map.Display(args.json, directory.name)
+    with directory.holding():
+        if directory.about().get("gathered"):
+            from ..flow import gather
+            from ..flow import improve as flow
+
+            before = flow.standing(fleet, wish, directory, display.say)
+            gather.take(fleet, wish, directory, display.say)
+            flow.verify(fleet, wish, directory, before, display.say)
+        return improve.deliver(args, fleet, wish, directory, display)
+
+
+def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish]:
+    """The run that is meant, or a new one of what is meant."""
+    from ..flow import gather
     from ..flow import improve as flow
     from ..flow import run as runs
 
-    directory = runs.find(fleet.home, args.name)
-    about = directory.about()
-    args.places = [*about.get("paths", []), *(f"@{place}" for place in about.get("places", []) if place)]
-    args.rest, args.type, args.new, args.keep = about.get("args", []), str(about.get("type")), False, False
-    args.tutorial, args.everything = "", False
-    wish = flow.within(improve.wished(args, fleet), directory)
-    display = map.Display(args.json, directory.name)
-    with directory.holding():
-        return improve.deliver(args, fleet, wish, directory, display)
+    try:
+        directory = runs.find(fleet.home, args.names[0]) if len(args.names) == 1 else None
+    except NotFound:
+        directory = None
+    if directory is None:
+        args.places, args.type = [], args.type or ("command" if args.integrator in ("", "none") else args.integrator)
+        args.integrator = args.integrator or ("none" if args.type == "command" else "")
+        wish = improve.wished(args, fleet)
+        directory = gather.gather(fleet, wish, args.names)
+        if not args.json:
+            render.note(f"run {directory.name} (muster runs show {directory.name})")
+    else:
+        about = directory.about()
+        args.places = [*about.get("paths", []), *(f"@{place}" for place in about.get("places", []) if place)]
+        args.rest, args.type, args.name = about.get("args", []), str(about.get("type")), ""
+        wish = improve.wished(args, fleet)
+    return directory, flow.within(wish, directory)

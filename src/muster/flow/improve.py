@@ -309,13 +309,17 @@ def verify(fleet: Fleet, wish: Wish, run: Run, before: Baseline, say: conduct.Sa
     standings = {one.function.id: one for one in before.tests}
 
     def one(task: Task, attempt: Attempt) -> dict[str, Any]:
-        told = _verify(fleet, wish, run, before, standings[task.item], task, attempt)
+        told = _verify(fleet, wish, run, before, standings.get(task.item), task, attempt)
         runs.write(run.path("tasks", task.id, "verified.json"), told)
         return told
 
-    work = {task.id: partial(one, task, attempt) for task, attempt in todo if task.item in standings}
+    work = {task.id: partial(one, task, attempt) for task, attempt in todo if task.fields.get("role") in WORK}
     for id, told in trial.each(fleet, work, 2 * len(wish.map.places)):
         say(run.event("verified", time.time(), task=id, outcome=told["result"], reason=told["words"]))
+
+
+#: The tasks whose work is verified and integrated: those of agents for a test, and branches from elsewhere.
+WORK = ("scout", "worker", "branch")
 
 
 def claimed(run: Run, task: Task) -> Attempt | None:
@@ -333,11 +337,12 @@ def verified(run: Run, task: Task) -> dict[str, Any] | None:
 
 
 def _verify(
-    fleet: Fleet, wish: Wish, run: Run, before: Baseline, one: Standing, task: Task, attempt: Attempt
+    fleet: Fleet, wish: Wish, run: Run, before: Baseline, one: Standing | None, task: Task, attempt: Attempt
 ) -> dict[str, Any]:
+    """`one` is the test that the task is about; without it, what the change does to all tests decides."""
     outcome = attempt.outcome or {}
     told: dict[str, Any] = {"attempt": attempt.number, "claimed": outcome.get("outcome"), "base": task.base}
-    bad = one.status in BAD
+    bad = one is not None and one.status in BAD
     tip, repo = outcome.get("tip"), str(run.about()["repo"])
     judged = classify.judge(fleet.local, repo, task.base, str(tip), wish.rules) if tip else None
     if judged is None or not (judged.implementation or judged.other or judged.kept_out):
@@ -352,9 +357,22 @@ def _verify(
     if not paths:
         return {**told, "result": "refused", "ok": False, "words": f"all of it is kept out: {judged.kept_out[0].words}"}
     unit = _commit(fleet, repo, run, task, classify.tree(fleet.local, repo, task.base, str(tip), paths))
+    here = where(run, wish, str(attempt.agent.get("place", "")))
+    if one is None:
+        every = trial.check_change(fleet, here, unit, before.before(), times=wish.times, base=task.base)
+        result = "refused" if not every.ok else "fixed" if every.fixed else "improved"
+        told |= {"tests": list(every.fixed)}
+        return {
+            **told,
+            "result": result,
+            "ok": every.ok,
+            "words": every.words,
+            "unit": unit,
+            "evidence": every.evidence,
+        }
     found = trial.check_fix(
         fleet,
-        where(run, wish, str(attempt.agent.get("place", ""))),
+        here,
         unit,
         one.function.id,
         before.before(),

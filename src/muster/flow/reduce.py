@@ -52,7 +52,8 @@ def units(work: Reduction) -> list[Unit]:
         outcome = attempt.outcome or {}
         title, _, body = str(outcome.get("summary") or "").strip().partition("\n")
         fixes = told["result"] == "fixed"
-        tests = (task.item, *(test for test, by in (ahead.get("fixed") or {}).items() if by == task.id))
+        own = told.get("tests", [task.item])
+        tests = (*own, *(test for test, by in (ahead.get("fixed") or {}).items() if by == task.id))
         cost = outcome.get("cost_usd")
         found.append(
             Unit(
@@ -61,12 +62,16 @@ def units(work: Reduction) -> list[Unit]:
                 str(told["unit"]),
                 tuple(dict.fromkeys(tests)) if fixes else (),
                 int(task.fields.get("group") or 1),
-                SEVERITY.get(standing.get(task.item, ""), 0),
+                max((SEVERITY.get(standing.get(test, ""), 0) for test in tests), default=0),
                 title or f"{told['result'].capitalize()} {task.item}",
                 body,
                 {
-                    **({} if fixes else {"Muster-Test": task.item}),
-                    "Muster-Agent": str(attempt.agent.get("name", "")),
+                    **({} if fixes or not own else {"Muster-Test": own[0]}),
+                    **(
+                        {"Muster-Agent": str(attempt.agent["name"])}
+                        if attempt.agent.get("name")
+                        else {"Muster-Branch": task.item}
+                    ),
                     "Muster-Cost": "unknown" if cost is None else f"${cost:.2f}",
                     "Muster-Evidence": str(told["words"]),
                 },
@@ -257,7 +262,7 @@ def funnel(run: Run) -> dict[str, Any]:
     """How many came how far."""
     told = runs.read(run.path("baseline.json")) or {}
     delivery = runs.read(run.path("delivery.json")) or {}
-    work = [task for task in run.tasks() if task.fields.get("role") in ("scout", "worker")]
+    work = [task for task in run.tasks() if task.fields.get("role") in improve.WORK]
     last = {task.id: tries[-1] for task in work if (tries := run.attempts(task.id))}
     outcomes = {id: (attempt.outcome or {}) for id, attempt in last.items()}
     checked = {task.id: found for task in work if (found := improve.verified(run, task))}
@@ -269,7 +274,7 @@ def funnel(run: Run) -> dict[str, Any]:
         "failing": sum(one.get("status") in BAD for one in told.get("tests", [])),
         "groups": sum(len(one["functions"]) > 1 for one in told.get("groups", [])),
         "skipped": len((runs.read(run.path("plan.json")) or {}).get("skipped", {})),
-        "launched": len(last),
+        "launched": sum("name" in attempt.agent for attempt in last.values()),
         "valid": sum(isinstance(outcome.get("claimed"), dict) for outcome in outcomes.values()),
         "claimed": sum(outcome.get("outcome") == "ok" for outcome in outcomes.values()),
         "verified": len(results),

@@ -133,6 +133,8 @@ class Verified(NamedTuple):
     """Why, or why not."""
     evidence: list[dict[str, Any]]
     """Every run that was made for it, for JSON."""
+    fixed: tuple[str, ...] = ()
+    """With `check_change`, the tests that failed before and pass now."""
 
 
 # Running
@@ -473,6 +475,40 @@ def check_fix(
         if flaw:
             return Verified(False, strip(flaw), evidence)
     return Verified(True, f"passed {len(evidence)} of {len(evidence)} times", evidence)
+
+
+def check_change(
+    fleet: Fleet,
+    where: Where,
+    commit: str,
+    before: Mapping[str, str],
+    *,
+    times: int = 3,
+    timeout: float = TIMEOUT,
+    base: str = "",
+) -> Verified:
+    """Whether all tests are no worse than before, and those that it fixes pass each time."""
+    report = run(fleet, where, commit, timeout=timeout)
+    evidence = [_evidence(report)]
+    if report.errors or report.outside or report.late:
+        words = f"{next(iter(report.errors))} cannot be collected" if report.errors else "the time was up"
+        words = f"it did not run on its own checkout: {report.outside[0]} was imported" if report.outside else words
+        return Verified(False, strip(words), evidence)
+    for id, was in before.items():
+        now = report.outcome(id)
+        if was == "passed" and now in BAD and not _wavers(fleet, where, base, id, timeout, evidence):
+            return Verified(False, strip(f"{id} is {now} now{_why(report, id)}"), evidence)
+    for id, case in report.cases.items():
+        if id not in before and case.outcome in BAD:
+            return Verified(False, strip(f"{id} is new, and {case.outcome}{_why(report, id)}"), evidence)
+    fixed = tuple(id for id, was in before.items() if was in BAD and report.outcome(id) == "passed")
+    for _ in range(times - 1 if fixed else 0):
+        again = run(fleet, where, commit, list(fixed), timeout=timeout)
+        evidence.append(_evidence(again))
+        if bad := next((id for id in fixed if again.outcome(id) != "passed"), ""):
+            return Verified(False, strip(f"{bad} passed, and then it was {again.outcome(bad)}"), evidence)
+    words = f"{len(fixed)} tests that failed pass {max(1, times)} times" if fixed else "no test fails by it"
+    return Verified(True, words, evidence, fixed)
 
 
 def _wavers(fleet: Fleet, where: Where, base: str, id: str, timeout: float, evidence: list[dict[str, Any]]) -> bool:

@@ -1,0 +1,139 @@
+"""Agents and branches that no run has made become the tasks of one: each is brought onto the commit that the run starts from, and from
+there on it is verified and integrated like every other.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .. import Fleet
+from ..errors import MusterError, NotFound, UsageError
+from . import conduct, memory, merging
+from . import improve as improving
+from . import run as runs
+from . import task as tasks
+from .field import FleetField
+from .improve import Wish
+from .run import Run
+from .task import Task
+
+ROLE = "branch"
+
+
+class Source(NamedTuple):
+    """An agent, by its address, or a branch, by its commit."""
+
+    name: str
+    address: str = ""
+    commit: str = ""
+
+
+def sources(fleet: Fleet, repo: str, names: Sequence[str]) -> list[Source]:
+    """What is meant by names and globs of agents, and by names of branches. Agents come first; nothing is guessed."""
+    found: dict[str, Source] = {}
+    for name in names:
+        commit = memory.git(
+            fleet, repo, "rev-parse", "-q", "--verify", "--end-of-options", f"refs/heads/{name}^{{commit}}"
+        )
+        try:
+            chosen, errors = fleet.select([name])
+        except UsageError as error:  # no name that an agent can have
+            chosen, errors = [], [error]
+        if not chosen and not commit:
+            known = f"{errors[0].hint}; " if errors and errors[0].hint else ""
+            raise NotFound(f"there is no agent, no branch and no run {name}", f"{known}muster runs lists runs")
+        for one in chosen:
+            address = str(one.status.address)
+            found[address] = Source(one.agent.name, address)
+        if not chosen:
+            found[f"refs/heads/{name}"] = Source(name, commit=commit)
+    return list(found.values())
+
+
+def gather(fleet: Fleet, wish: Wish, names: Sequence[str]) -> Run:
+    """A new run with a task for each of them, all of which have come to their end."""
+    repo, base, _ = improving.base_of(fleet, wish.map.spec.source)
+    found = sources(fleet, repo, names)
+    about = {
+        "kind": "improve",
+        "digest": tasks.digest(["reduce", [list(one) for one in found], base, time.time()]),
+        "repo": repo,
+        "source": os.path.realpath(wish.map.spec.source or fleet.cwd),
+        "base": base,
+        "type": wish.map.spec.type,
+        "places": list(wish.map.places),
+        "paths": list(wish.paths),
+        "args": list(wish.args),
+    }
+    made = [
+        Task(tasks.name(number, one.name), number, one.name, {"item": one.name, "role": ROLE}, "", (), base)
+        for number, one in enumerate(found, 1)
+    ]
+    return runs.make(
+        fleet.home,
+        wish.map.name or runs.free_name(fleet.home, "reduce"),
+        {**about, "gathered": [list(one) for one in found]},
+        made,
+    )
+
+
+def take(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say) -> None:
+    """Harvest each of them into its task, once. Agents stay as they are."""
+    field = FleetField(fleet, run, wish.map.spec, speaks=True, keep=True)
+    told = [Source(*map(str, one)) for one in run.about().get("gathered", [])]
+    for task, source in zip(run.tasks(), told, strict=False):
+        if any(attempt.final for attempt in run.attempts(task.id)):
+            continue
+        agent: dict[str, Any] = {"branch": source.name}
+        if source.address:
+            place = source.address.partition("@")[2]
+            agent = {"name": source.name, "place": place, "address": source.address}
+        attempt = run.begin(task.id, 1, agent, "")
+        outcome: dict[str, Any] = {"tip": source.commit, "branch": source.name, "kept": True}
+        try:
+            outcome = field.harvest(task, attempt) if source.address else outcome
+            outcome |= _onto(fleet, run, task, str(outcome.get("tip") or ""))
+        except MusterError as error:
+            outcome |= {"outcome": "failed", "reason": error.message}
+        run.end(attempt, {**outcome, "kept": True, "final": True, "t": time.time()})
+        say(
+            run.event(
+                "gathered",
+                time.time(),
+                task=task.id,
+                outcome=outcome["outcome"],
+                reason=outcome.get("reason") or source.name,
+            )
+        )
+
+
+def _onto(fleet: Fleet, run: Run, task: Task, tip: str) -> dict[str, Any]:
+    """The change of a branch on top of the run's base, as the outcome of its task."""
+    repo, base = str(run.about()["repo"]), task.base
+    before = memory.git(fleet, repo, "merge-base", base, tip) if tip else ""
+    if not before:
+        return {
+            "outcome": "failed",
+            "reason": "it has no commit in common with your branch" if tip else "it has no commits",
+        }
+    words = memory.git(fleet, repo, "log", "-1", "--format=%B", tip).strip()
+    count = memory.git(fleet, repo, "rev-list", "--count", f"{before}..{tip}")
+    told = {"outcome": "ok", "commits": int(count or 0), "summary": words}
+    if before == base:
+        return {**told, "tip": tip}
+    common = memory.git(fleet, repo, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    git = merging.Repository(fleet.local, common, run.path("git"))
+    try:
+        trees = git.trees([before, base, tip])
+        merge = git.merge(*git.siblings([(trees[before], trees[base]), (trees[before], trees[tip])]))
+        if merge.conflicts:
+            where = ", ".join(merge.paths[:5])
+            return {**told, "outcome": "failed", "reason": f"it conflicts with your branch in {where}: rebase it"}
+        (commit,) = git.commits([(merge.tree, base)])
+        git.move((f"refs/muster/runs/{run.name}/onto/{task.id}", commit, None))
+    finally:
+        git.close()
+    return {**told, "tip": commit}
