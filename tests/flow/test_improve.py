@@ -372,3 +372,74 @@ def test_the_same_from_bare_verbs(shop: World, tmp_path: Path) -> None:
     assert shop.git("log", "--format=%s", "main..pipeline").splitlines() == ["Change shop.py"] * 2
     assert "left for the integrator: muster/fix-test_label muster/fix-test_tax" in done.stdout.decode()
     assert failing(shop, tmp_path, "pipeline") == {"test_label", "test_tax"}
+
+
+def shell(script: str) -> str:
+    return f"[[step]]\nrun = '''{script}'''\nexpect_exit = 0\n"
+
+
+ODD = {
+    "test_merged": "git checkout -q -b side && sed -i s/0/1/ a.txt && {a} && git commit -qam a && git checkout -q - && git commit -q --allow-empty -m b && git merge -q --no-edit side",
+    "test_rewritten": "{b} && git add -A && git reset -q --soft $(git rev-list --max-parents=0 HEAD) && git commit -qm all",
+    "test_elsewhere": "git checkout -q -b other && {c} && git commit -qam c && git checkout -q -",
+    "test_submodule": "git init -q sub && git -C sub -c user.name=x -c user.email=x@example.invalid commit -q --allow-empty -m x && git add sub 2>/dev/null && {d} && git commit -qam d",
+    "test_binary": "printf '\\0\\1' > blob.bin && git add blob.bin && {e} && git commit -qam e",
+    "test_mode": "chmod +x run.sh && git commit -qam f",
+    "test_moved": "git mv g.py h.py && sed -i s/from.g/from\\ h/ shop.py && {g} && git commit -qam g",
+    "test_edited": "echo 'MORE = 1' >> g.py && {h} && git commit -qam h",
+    "test_empty": "git commit -q --allow-empty -m nothing",
+}
+
+
+@pytest.mark.slow
+def test_whatever_agents_do_with_git_has_a_clear_outcome(world: World, tmp_path: Path) -> None:
+    """Each mends its own function, and does something odd beside it."""
+    letters = dict(zip(ODD, "abcdefghi", strict=True))
+    shop = "from g import G\n\n\n" + "\n\n\n".join(
+        f"def {letter}():\n    return '{letter}-bad'" for letter in "abcdeghi"
+    )
+    tests = "import os\nimport shop\n\n\n" + "\n\n\n".join(
+        f"def {name}():\n    assert "
+        + ("os.access('run.sh', os.X_OK)" if name == "test_mode" else f"shop.{letter}() == '{letter}'")
+        for name, letter in letters.items()
+    )
+    files = {"shop.py": shop, "test_shop.py": tests, "a.txt": "0", "g.py": "G = 0\n\nA = 1\n", "run.sh": "#!/bin/sh"}
+    for name, text in files.items():
+        (world.repo / name).write_text(text + "\n")
+    (world.repo / ".gitignore").write_text("__pycache__\n.pytest_cache\n")
+    world.git("add", "-A")
+    world.git("commit", "-q", "-m", "odd")
+    fixes = {letter: f"sed -i s/{letter}-bad/{letter}/ shop.py" for letter in "abcdeghi"}
+    plays = {name: play(shell(script.format(**fixes)), summary=f"Mend {name}") for name, script in ODD.items()}
+    # All of them fail alike by what they say, so one of them is the scout.
+    write(tmp_path / "plays", plays)
+    told = improved(world, tmp_path, "--run", "odd", "--times", "1", "--integrator", "none")
+    shown = world.ok("runs", "show", "odd", "--json").json
+    nothing = ("refused", "it claims to have fixed it, and changed nothing")
+    results = {task["item"].partition("::")[2]: (task["verified"], task["reason"]) for task in shown["tasks"]}
+    assert results == dict.fromkeys(ODD, ("fixed", None)) | {"test_elsewhere": nothing, "test_empty": nothing}
+    assert told["left_out"] == {} and set(subjects(world, "muster-run/odd")) == {
+        f"Mend {name}" for name, (result, _) in results.items() if result == "fixed"
+    }
+    assert failing(world, tmp_path, "muster-run/odd") == {"test_elsewhere", "test_empty"}
+    files = world.git("ls-tree", "-r", "--format=%(objectmode) %(path)", "muster-run/odd").splitlines()
+    assert {"100755 run.sh", "100644 blob.bin", "100644 h.py"} <= {*files}, "modes, binary files and renames are taken"
+    assert not [file for file in files if file.startswith("160000") or file.endswith(" g.py")]
+    assert "MORE = 1" in world.git("show", "muster-run/odd:h.py"), "what another wrote into the file went with it"
+    checked = next((world.muster_home / "runs/odd/tasks").glob("*-test-submodule")) / "verified.json"
+    (kept,) = json.loads(checked.read_text())["kept_out"]
+    assert kept["path"] == "sub" and not world.git("log", "--merges", "--format=%h", "main..muster-run/odd")
+
+
+@pytest.mark.slow
+def test_a_dirty_or_detached_repository_and_a_base_that_moved_are_said(shop: World, tmp_path: Path) -> None:
+    words = ("improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), "--run", "fix", "--dry-run")
+    shop.git("checkout", "-q", "--detach")
+    (shop.repo / "shop.py").write_text("broken(")
+    first = shop.ok(*words, timeout=100)
+    assert "it starts from your last commit: 1 changed files of yours are not in it" in first.stderr
+    assert "failing  test_shop.py::test_total" in first.stdout
+    shop.git("commit", "-q", "-a", "-m", "broken")
+    moved = shop.ok(*words, timeout=100)
+    assert "your branch has moved since the run began; it goes on from where it began" in moved.stderr
+    assert moved.stdout == first.stdout and (shop.repo / "shop.py").read_text() == "broken("

@@ -176,8 +176,9 @@ def plan(fleet: Fleet, wish: Wish, run: Run, before: Baseline, keep: bool = True
         skipped |= {one.function.id: "it is skipped" for one in before.tests if one.status == "skipped"}
         scouts = [id for group in before.groups if (id := _scout(wish, group, skipped))]
         if wish.playbooks:
-            without = {one.function.id for one in before.tests if not playbook(wish.playbooks, one.function.id)}
-            skipped |= dict.fromkeys(without - {*scouts}, f"there is no playbook for it in {wish.playbooks}")
+            without = [one.function.id for one in before.tests if not playbook(wish.playbooks, one.function.id)]
+            words = f"there is no playbook for it in {wish.playbooks}"
+            skipped |= {test: words for test in without if test not in scouts}
         told = {"skipped": skipped, "scouts": scouts}
         if keep:
             runs.write(run.path("plan.json"), told)
