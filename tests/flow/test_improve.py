@@ -278,6 +278,13 @@ def test_an_agent_that_a_person_talked_to_is_taken_in_by_reduce(shop: World, tmp
     assert task["attempts"] == 2 and task["cost_usd"] == shop.agents()[name]["cost_usd"], "what it cost counts once"
 
 
+@pytest.mark.slow
+def test_of_a_file_only_the_tests_that_were_named_count(shop: World, tmp_path: Path) -> None:
+    told = improved(shop, tmp_path, "test_shop.py::test_cheapest", "--run", "fix", "--times", "1")
+    assert (told["funnel"]["tests"], told["funnel"]["fixed"], told["funnel"]["integrated"]) == (1, 1, 1)
+    assert "test_total" in failing(shop, tmp_path, "muster-run/fix"), "one that nobody asked for fails as before"
+
+
 def killed(world: World, tmp_path: Path, name: str, kind: str) -> None:
     """Begin it, and kill -9 it as soon as an event of this kind is written."""
     words = ("improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), "--times", "1", "--all", "--run", name)

@@ -80,6 +80,7 @@ class Probe:
         """Of pytest-xdist: it runs tests, and another process hears how they end."""
         self.begun = _begun() if self.worker is None else set(self.worker["muster_begun"])
         self.wanted = frozenset(TOLD["tests"])
+        self.chosen = _chosen(config.args, os.path.realpath(self.root))
         self.room = TEXTS_MOST
         self.spent: dict[str, float] = {}
         self.ranges: dict[str, list[tuple[str, int, int]]] = {}
@@ -113,10 +114,11 @@ class Probe:
             items[:] = kept
 
     def is_wanted(self, item: pytest.Item) -> bool:
-        """It, its function, its class or its file was asked for."""
+        """It, its function, its class or its file was asked for, and is not beside the tests of its file that the user named."""
         parts = function_of(item).split("::")
-        above = {"::".join(parts[:count]) for count in range(1, len(parts) + 1)}
-        return not self.wanted or item.nodeid in self.wanted or not above.isdisjoint(self.wanted)
+        names = {item.nodeid, *("::".join(parts[:count]) for count in range(1, len(parts) + 1))}
+        chosen = self.chosen.get(parts[0], names)
+        return not names.isdisjoint(self.wanted or names) and not names.isdisjoint(chosen)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         if self.worker is None or self.worker.get("workerid") == "gw0":
@@ -226,6 +228,18 @@ def function_of(item: pytest.Item) -> str:
     given = getattr(getattr(item, "callspec", None), "id", None)
     tail = f"[{given}]"
     return item.nodeid[: -len(tail)] if given is not None and item.nodeid.endswith(tail) else item.nodeid
+
+
+def _chosen(args: list[str], root: str) -> dict[str, set[str]]:
+    """The tests that the user named by id, by file; without files that were named as a whole, or by a folder around them."""
+    whole = [os.path.realpath(arg) for arg in args if "::" not in arg]
+    found: dict[str, set[str]] = {}
+    for arg in args:
+        path, _, inside = arg.partition("::")
+        if inside and not any(below(path, top) for top in whole):
+            file = below(path, root).replace(os.sep, "/")
+            found.setdefault(file, set()).add(f"{file}::{inside}")
+    return found
 
 
 def _text(report: Any) -> str:
