@@ -210,3 +210,63 @@ def test_weak_tests_pass_with_a_program_that_contradicts_their_blocks(till: Path
         assert path.read_text().count(text) == 1, text
         path.write_text(path.read_text().replace(text, instead))
     assert failed(run(till, *ids(tuple(test for test, *_ in WEAK)))) == set()
+
+
+# The scripts of the examples
+
+
+def script(tmp_path: Path, name: str, folder: Path = TILL.parent, **env: str) -> str:
+    """Run one of them as a new user would; what it prints."""
+    scratch = tmp_path / "tmp"
+    scratch.mkdir(exist_ok=True)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", folder / name],
+        env={"PATH": path, "HOME": str(tmp_path), "LANG": "C.UTF-8", "TERM": "xterm", "TMPDIR": str(scratch), **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_first_session_goes_to_its_end(tmp_path: Path) -> None:
+    assert "restored docs" in script(tmp_path, "session.sh")
+    assert not list((tmp_path / "tmp").iterdir()), "it leaves nothing behind"
+
+
+def demo(tmp_path: Path, examples: Path = TILL.parent) -> tuple[dict[str, int], list[str]]:
+    """The demo to its end: the funnel, and the subjects of the branch."""
+    said = script(tmp_path, "demo.sh", examples, MUSTER_DEMO_TIMES="1")
+    (folder,) = (tmp_path / "tmp").glob("muster-demo.*")
+    run = folder / "state" / "runs" / "demo"
+    assert (run / "report" / "index.html").is_file() and str(folder / "till") in said
+    shown = subprocess.run(
+        [sys.executable, "-m", "muster", "runs", "show", "demo", "--json"],
+        env={**os.environ, "MUSTER_HOME": str(folder / "state")},
+        capture_output=True,
+        check=True,
+    )
+    subjects = git(folder / "till", "log", "--reverse", "--format=%s", "main..muster-run/demo").splitlines()
+    return json.loads(shown.stdout)["funnel"], subjects
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_demo_makes_one_branch_and_without_one_fix_another(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    counts, subjects = demo(tmp_path / "whole")
+    assert (counts["verified"], counts["refused"], counts["blocked"], counts["left_out"]) == (8, 1, 1, 0)
+    fix = "Tell of a quote that is left open, and go on"
+    assert fix in subjects
+    examples = tmp_path / "examples"
+    shutil.copytree(TILL.parent, examples)
+    play = examples / "till-plays" / "test_live.test_shell_goes_on_after_a_quote_that_is_left_open.toml"
+    steps = play.read_text().split("[[step]]")
+    play.write_text("[[step]]".join(step for step in steps if not step.startswith(("\npatch", "\ncommit"))))
+    (tmp_path / "less").mkdir()
+    less, others = demo(tmp_path / "less", examples)
+    assert (less["verified"], less["refused"]) == (7, 2) and less["integrated"] == counts["integrated"] - 1
+    assert others == [subject for subject in subjects if subject != fix]

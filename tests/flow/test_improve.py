@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections import Counter
@@ -11,7 +12,11 @@ from typing import Any
 
 import pytest
 
-from muster.flow import improve
+from muster import Address, Spec
+from muster.flow import conduct, improve
+from muster.flow.baseline import Group, Standing
+from muster.flow.collect import Cited, Function
+from muster.flow.trial import Case
 
 from ..conftest import World, eventually
 
@@ -217,6 +222,8 @@ def test_a_suite_goes_in_and_a_verified_branch_comes_out(shop: World, tmp_path: 
     assert all(row["state"] == "stopped" for row in shop.agents().values())
     shown = shop.ok("runs", "show", "fix")
     assert "verified    7" in shown.stdout and "Decide on the order" in shown.stdout
+    shop.ok("runs", "rm", "fix")
+    assert not shop.git("for-each-ref", "refs/muster/runs") and subjects(shop, "muster-run/fix")
 
 
 @pytest.mark.slow
@@ -450,3 +457,26 @@ def test_a_dirty_or_detached_repository_and_a_base_that_moved_are_said(shop: Wor
     moved = shop.ok(*words, timeout=100)
     assert "your branch has moved since the run began; it goes on from where it began" in moved.stderr
     assert moved.stdout == first.stdout and (shop.repo / "shop.py").read_text() == "broken("
+
+
+def test_the_prompt_is_as_it_was_read_last() -> None:
+    """Words that agents obey are changed on purpose only: MUSTER_GOLDEN=1 writes them anew."""
+    wish = improve.Wish(conduct.Wish(Spec(Address(""), "claude"), "", (), []), args=("-q",))
+    block = Cited("total-1", "# What was sold in a month.\ntill total --month 2026-12")
+    name = "tests/test_totals.py::test_total_of_a_month"
+    function = Function(name, "tests/test_totals.py", 10, 18, "", (name,), (), (block,))
+    case = Case(name, "failed", 0.1, "ValueError: month must be in 1..12\n```\nforged fence\n```")
+    group = Group("f", "ValueError in ledger.py", (name, "tests/test_files.py::test_export"), "ValueError")
+    bad, good = Standing(function, "failing", {}, 0.1, case), Standing(function, "passing", {})
+    texts = [
+        improve.prompt(wish, bad, "scout", group, ()),
+        improve.prompt(wish, bad, "worker", None, ["2 of 2 that failed alike: Mend the month"]),
+        improve.prompt(wish, good, "worker", None, ()),
+    ]
+    golden = Path(__file__).parent / "golden" / "improve.md"
+    text = "\n=====\n".join(texts)
+    if os.environ.get("MUSTER_GOLDEN"):
+        golden.write_text(text)
+    assert text == golden.read_text()
+    assert all("submit" in one and name in one and "till total" in one and "{{" not in one for one in texts)
+    assert "````\nValueError" in texts[0], "no text can end the block that it stands in"

@@ -54,11 +54,15 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if args.values and args.action != "set":
         raise UsageError(f"runs {args.action} takes no values", f"muster runs set {args.name} KEY=VALUE")
     if args.action == "rm":
+        from ..flow import memory
+
+        repo = str(one.about().get("repo") or "")
         if not one.held():
             chosen, _ = fleet.select(labels={"run": one.name})
             for agent in chosen:
                 fleet.destroy(agent)
         one.remove()
+        memory.forget(fleet, one.name, repo)
         told = f"removed {one.name}; its branches stay"
     elif args.action == "set":
         one.ask(**_values(args.values))

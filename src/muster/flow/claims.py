@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 #: Larger values are not written out, longer tables not read row by row; helpers are not entered deeper or more often.
 NODES, ROWS, DEPTH, CALLS = 300, 64, 3, 16
 #: No file takes more steps, each the look at one node; no function has more to say.
-STEPS, SAID = 2_000_000, 2000
+STEPS, SAID = 2_000_000, 600
 SKIP = re.compile(
     r"(pytest|unittest)\b.*\.(skip|skipif|xfail|importorskip|exit|SkipTest|skipIf|skipUnless|expectedFailure)"
     r"|self\.skipTest|.*\bmark\.(slow|manual|nightly|disabled|quarantine|broken|wip|integration|network)"

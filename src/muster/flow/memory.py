@@ -93,6 +93,14 @@ def git(fleet: Fleet, repo: str, *words: str) -> str:
     return done.stdout.decode("utf-8", "replace").strip()
 
 
+def forget(fleet: Fleet, name: str, repo: str) -> None:
+    """Take away what a run held beside branches in the user's repository, if that is still there."""
+    listed = git(fleet, repo, "for-each-ref", "--format=delete %(refname)", f"refs/muster/runs/{name}") if repo else ""
+    if listed:
+        words = ["git", "-C", repo, "-c", "core.hooksPath=/dev/null", "update-ref", "--stdin"]
+        fleet.local.run(words, input=f"{listed}\n".encode())
+
+
 # Escalations
 
 
