@@ -54,13 +54,14 @@ def test_ten_clients_come_to_their_outcomes(claude: Claude) -> None:
     expected = {name: ("blocked" if name == "forbidden" else "ok", 1, 1) for name in SCRIPTS}
     assert {name: (task["outcome"], task["attempts"], task["commits"]) for name, task in tasks.items()} == expected
     assert tasks["forbidden"]["reason"] == "it waits for a permission: Bash: rm README"
-    # Tokens are counted at the end of a turn: of the one that was stopped in the middle of its first, nobody knows them.
+    # In the middle of a turn tokens are counted a moment late: of the one that was stopped there, the last may be missing.
+    assert tasks["forbidden"]["tokens"] in (None, 110, 220)
     counted = {name: task for name, task in tasks.items() if name != "forbidden"}
     assert {name: task["tokens"] for name, task in counted.items()} == {
         name: SCRIPTS[name][1] * 110 for name in counted
     }
     assert all(task["cost_usd"] > 0 for task in counted.values())
-    assert shown["cost_usd"] == pytest.approx(sum(task["cost_usd"] for task in counted.values()))
+    assert shown["cost_usd"] == pytest.approx(sum(task["cost_usd"] or 0 for task in tasks.values()))
 
     refused = Counter(request.scenario for request in claude.server.turns() if request.status == 429)
     assert refused == {"limited": 4}, "of each of its two turns the first two tries"
