@@ -1026,7 +1026,10 @@ muster config set improve.protected '["vendor/**"]'
 muster reduce mend --integrator none
 
 # Any agents and branches become one branch in the same way; with no test of their own, they are judged by what they do to all tests.
-muster reduce helper topic --run mine --agent replay --integrator none -- -q
+muster create helper command --no-connect -- sh -c 'sed -i "s/a - b/a + b/" calc.py; git commit -qam "Add instead of subtracting"'
+muster wait helper
+git branch idea
+muster reduce helper idea --run mine --agent replay --integrator none -- -q
 git log --oneline main..muster-run/mine
 
 # All that reduce can be told. --pr pushes the branch and opens a pull request with your own gh; no agent can.

@@ -22,16 +22,20 @@ FREE = '[[step]]\nsay = "I look."\ncost_usd = 0.0\n'
 
 @pytest.fixture(autouse=True)
 def calc(e2e: E2eSession) -> None:
+    project(e2e.work)
+    outside(e2e, "git", "add", "-A")
+    outside(e2e, "git", "commit", "-q", "-m", "A calculator")
+
+
+def project(work: Path) -> None:
     """A project with one bug and three tests, and what agents will do about them."""
-    (e2e.work / "calc.py").write_text("def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return 2 * a\n")
-    (e2e.work / "test_calc.py").write_text(
+    (work / "calc.py").write_text("def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return 2 * a\n")
+    (work / "test_calc.py").write_text(
         "import calc\n\n\ndef test_add():\n    assert calc.add(2, 1) == 3\n\n\ndef test_double():\n    assert calc.double(2) == 4\n\n\n"
         "def test_double_of_nothing():\n    assert calc.double(0) == 0\n"
     )
-    (e2e.work / ".gitignore").write_text("__pycache__\n.pytest_cache\n")
-    outside(e2e, "git", "add", "-A")
-    outside(e2e, "git", "commit", "-q", "-m", "A calculator")
-    plays = e2e.work.parent / "plays"
+    (work / ".gitignore").write_text("__pycache__\n.pytest_cache\n")
+    plays = work.parent / "plays"
     plays.mkdir()
     (plays / "test_add.toml").write_text(
         '[[step]]\nsay = "It subtracts."\ncost_usd = 0.25\n[[step]]\nrun = "sed -i s/a.-.b/a+b/ calc.py"\n[[step]]\ncommit = "Add"\n'
@@ -178,39 +182,42 @@ def test_reduce_makes_the_branch_again(e2e: E2eSession) -> None:
     expect(e2e.run("muster reduce nothing")).to_exit_with(3)
 
 
+@pytest.mark.slow
 def test_any_agents_and_branches_become_one_branch(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # Any agents and branches become one branch in the same way; with no test of their own, they are judged by what they do to all tests.
-    muster reduce helper topic --run mine --agent replay --integrator none -- -q
+    muster create helper command --no-connect -- sh -c 'sed -i "s/a - b/a + b/" calc.py; git commit -qam "Add instead of subtracting"'
+    muster wait helper
+    git branch idea
+    muster reduce helper idea --run mine --agent replay --integrator none -- -q
     git log --oneline main..muster-run/mine
     """)
-    work = "sed -i s/a.-.b/a+b/ calc.py; git commit -qam 'Add instead of subtracting'"
-    e2e.run(f'muster create helper command --no-connect -- sh -c "{work}"')
-    e2e.run("muster wait helper --until done")
-    break_it = "git checkout -q -b worse && sed -i s/2/3/ calc.py && git commit -qam 'Triple' && git checkout -q main"
-    topic = "git checkout -q -b topic && echo Words > README && git add README && git commit -qm 'Say what it is' && git checkout -q main"
-    outside(e2e, "sh", "-c", f"{break_it} && {topic}")
-    (e2e.work / "NEWS").write_text("new\n")
-    outside(e2e, "sh", "-c", "git add NEWS && git commit -qm News")
-    tree = outside(e2e, "git", "status", "--porcelain")
+    work = """sh -c 'sed -i "s/a - b/a + b/" calc.py; git commit -qam "Add instead of subtracting"'"""
+    expect(e2e.run(f"muster create helper command --no-connect -- {work}", comment="An agent of no run.")).to_succeed()
+    expect(e2e.run("muster wait helper")).to_succeed()
+    expect(e2e.run("git branch idea")).to_succeed()
+    break_it = "git checkout -q -b worse && sed -i s/2/3/ calc.py && git commit -qam Triple && git checkout -q main"
+    words = (
+        "git checkout -q idea && echo Words > README && git add README && git commit -qm Words && git checkout -q main"
+    )
+    outside(e2e, "sh", "-c", f"{break_it} && {words} && echo new > NEWS && git add NEWS && git commit -qm News")
+    before = outside(e2e, "git", "status", "--porcelain")
     result = e2e.run(
-        "muster reduce helper topic worse --run mine --agent replay --integrator none --times 1 -- -q",
+        "muster reduce helper idea worse --run mine --agent replay --integrator none --times 1 -- -q",
         comment="What an agent did, and two branches.",
     )
     expect(result).to_succeed()
     expect(result.stderr).to_contain("0003-worse is refused: test_calc.py::test_double is failed now")
     log = e2e.run("git log --format=%s --reverse main..muster-run/mine", comment="What held.")
     expect(log.stdout).to_equal("Update tests and other files for 1 task\nAdd instead of subtracting\n")
-    assert outside(e2e, "git", "show", "muster-run/mine:README") == "Words\n" and outside(
-        e2e, "git", "show", "muster-run/mine:NEWS"
-    )
+    assert outside(e2e, "git", "show", "muster-run/mine:README") == "Words\n"
+    assert outside(e2e, "git", "show", "muster-run/mine:NEWS") == "new\n", "it stands on your last commit"
     body = outside(e2e, "git", "log", "-1", "--format=%B", "muster-run/mine")
     assert "Muster-Agent: helper" in body and "Muster-Test: test_calc.py::test_add" in body
-    assert outside(e2e, "git", "status", "--porcelain") == tree and agents(e2e).keys() == {"helper"}
+    assert outside(e2e, "git", "status", "--porcelain") == before and agents(e2e).keys() == {"helper"}
     counts = shown(e2e, "mine")["funnel"]
     assert (counts["verified"], counts["fixed"], counts["integrated"], counts["refused"]) == (2, 1, 2, 1)
-    again = e2e.run("muster reduce mine", comment="It is a run like others.")
-    expect(again).to_succeed()
+    expect(e2e.run("muster reduce mine", comment="It is a run like others.")).to_succeed()
     expect(e2e.run("muster reduce helper nobody", comment="A name of nothing.")).to_exit_with(3)
 
 
@@ -224,6 +231,7 @@ def your_gh(e2e: E2eSession, tmp_path: Path) -> None:
     gh.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_improve_opens_a_pull_request_too(e2e: E2eSession, tmp_path: Path) -> None:
     e2e.write_tutorial_block("""
     # The same in one go: improve, push the branch, and open a pull request.
@@ -279,6 +287,7 @@ def test_what_agents_escalate_is_shown_until_it_is_closed(e2e: E2eSession) -> No
     expect(e2e.run("muster runs close nothing")).to_exit_with(3)
 
 
+@pytest.mark.slow
 def test_programs_read_the_delivery_as_the_last_line(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # For programs: events as JSON Lines, and the delivery as the last of them.

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
+from muster import Status
 from muster.flow import patterns
 from muster.flow import run as runs
 from muster.flow.governor import Governor, Limits
-from muster.flow.map import Plan, Scheduler
+from muster.flow.map import HALF_MADE, Plan, Scheduler
+from muster.flow.run import Attempt
 from muster.flow.task import items, tasks
 from muster.flow.watch import Rules
 
-from .sim import SimField, World
+from .sim import One, SimField, World
 
 
 def simulate(
@@ -168,3 +170,28 @@ def test_ten_thousand_tasks_on_two_hundred_hosts(tmp_path: Path) -> None:
     spent = time.process_time() - began
     print(f"{spent:.1f} s of CPU, {field.steps} steps, {field.most} at once, {field.t - 1_000_000:.0f} s simulated")
     assert picture["outcomes"]["ok"] > 9_000 and field.most <= 1000 and field.early == 0
+
+
+@pytest.mark.parametrize("reason", HALF_MADE)
+def test_an_agent_that_was_only_half_made_is_made_anew_in_the_same_attempt(tmp_path: Path, reason: str) -> None:
+    class Field(SimField):
+        half = True
+
+        def _status(self, name: str, one: One, reset: float) -> Status:
+            status = super()._status(name, one, reset)
+            return status._replace(state="lost", reason=reason) if self.half else status
+
+        def clear(self, attempt: Attempt) -> None:
+            super().clear(attempt)
+            self.half = False
+
+    made = tasks(items("one"), "Look at {item}", [])
+    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    attempt = run.begin(made[0].id, 1, {"name": "sim-1-0001", "place": "h0", "address": "x"}, "x")
+    field = Field(World())
+    field.launch(made[0], attempt)
+    governor = Governor(Limits(), field.now())
+    rules = Plan(("h0",), Rules(True))
+    assert Scheduler(run, rules, governor, patterns.Breaker(), field, lambda event: None, random.random).go()
+    (task,) = run.picture()["tasks"]
+    assert (task["outcome"], task["attempts"], task["agent"]) == ("ok", 1, "sim-1-0001@h0")

@@ -41,6 +41,9 @@ ENDED_BY_US = frozenset({"over-budget", "cancelled"})
 #: Outcomes after which another try may help; of the rest somebody said that it is over.
 AGAIN = frozenset({"failed", "invalid", "timeout", "stalled", "lost"})
 
+#: Why an agent is lost that never was at work: whoever made it, or took it away again for that, was killed.
+HALF_MADE = ("create was interrupted", "never started", "destroy was interrupted")
+
 #: Limits that another process may set while a run goes on.
 SETTABLE = ("max_agents", "dollars", "tokens", "launch_rate")
 
@@ -309,7 +312,7 @@ class Scheduler:
         """An attempt that was begun by a process that is gone: its agent goes on, or there never was one."""
         if status is None:
             self._move(job, "todo")
-        elif status.state == "lost" and status.reason in ("create was interrupted", "never started"):
+        elif status.state == "lost" and status.reason in HALF_MADE:
             self._move(job, "clearing")
             self._clear(job, job.last)
         else:
