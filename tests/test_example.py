@@ -186,6 +186,7 @@ def test_a_fix_mends_just_its_own_tests(till: Path, fix: str) -> None:
     assert failed(run(till, *ALL_BROKEN, seed=bad)) == ALL_BROKEN - ids(BROKEN[fix])
 
 
+@pytest.mark.slow
 def test_all_fixes_together_make_the_suite_green(till: Path) -> None:
     bad, _ = seeds(till)
     for fix in sorted(BROKEN):

@@ -106,6 +106,7 @@ def test_what_became_of_each_test_is_shown(e2e: E2eSession) -> None:
     expect(result.stdout).to_match(r"integrated +1\n")
 
 
+@pytest.mark.slow
 def test_the_page_of_a_run_shows_its_evidence(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # A page of the run: claims beside what was verified, every transcript, recording and diff. Made while the run goes on, it is kept up to date.
