@@ -1029,7 +1029,7 @@ muster reduce mend --integrator none
 muster create helper command --no-connect -- sh -c 'sed -i "s/a - b/a + b/" calc.py; git commit -qam "Add instead of subtracting"'
 muster wait helper
 git branch idea
-muster reduce helper idea --run mine --agent replay --integrator none -- -q
+muster reduce helper idea --run mine -- -q
 git log --oneline main..muster-run/mine
 
 # All that reduce can be told. --pr pushes the branch and opens a pull request with your own gh; no agent can.

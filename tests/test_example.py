@@ -270,4 +270,5 @@ def test_the_demo_makes_one_branch_and_without_one_fix_another(tmp_path: Path) -
     (tmp_path / "less").mkdir()
     less, others = demo(tmp_path / "less", examples)
     assert (less["verified"], less["refused"]) == (7, 2) and less["integrated"] == counts["integrated"] - 1
-    assert others == [subject for subject in subjects if subject != fix]
+    # By importance, so their order depends on how the flaky test did in the baseline.
+    assert sorted(others) == sorted(subject for subject in subjects if subject != fix)

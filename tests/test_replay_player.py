@@ -546,6 +546,25 @@ def test_a_paste_while_working_is_queued_whole_and_taken_at_the_next_turn(sessio
     assert session.kinds() == ["prompt", "tool", "queued", "queued", "turn-end", "prompt", "turn-end", "prompt"]
 
 
+def test_a_message_that_comes_while_the_input_line_is_drawn_is_not_left_lying(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    player = replay_player.Player(str(tmp_path), {"version": 1, "steps": []})
+    player.state = {"queue": []}
+    (tmp_path / "session").mkdir()
+    late = [b"two\r"]
+
+    def draw() -> None:
+        if late and (tmp_path / "events.jsonl").exists():  # the first was told already
+            player.term.give_back(late.pop())
+
+    monkeypatch.setattr(player.term, "draw", draw)
+    monkeypatch.setattr(player.term, "put", lambda data: None)
+    player.term.give_back(b"one\r")
+    player._keys()
+    assert player.state["queue"] == ["one", "two"]
+
+
 def test_messages_queued_at_the_end_are_all_answered(session: Session) -> None:
     session.play({"run": "while ! test -e go; do sleep 0.02; done"}).seen("tool")
     session.send(b"one\rtwo\r")

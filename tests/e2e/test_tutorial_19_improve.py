@@ -190,7 +190,7 @@ def test_any_agents_and_branches_become_one_branch(e2e: E2eSession) -> None:
     muster create helper command --no-connect -- sh -c 'sed -i "s/a - b/a + b/" calc.py; git commit -qam "Add instead of subtracting"'
     muster wait helper
     git branch idea
-    muster reduce helper idea --run mine --agent replay --integrator none -- -q
+    muster reduce helper idea --run mine -- -q
     git log --oneline main..muster-run/mine
     """)
     work = """sh -c 'sed -i "s/a - b/a + b/" calc.py; git commit -qam "Add instead of subtracting"'"""
@@ -204,7 +204,7 @@ def test_any_agents_and_branches_become_one_branch(e2e: E2eSession) -> None:
     outside(e2e, "sh", "-c", f"{break_it} && {words} && echo new > NEWS && git add NEWS && git commit -qm News")
     before = outside(e2e, "git", "status", "--porcelain")
     result = e2e.run(
-        "muster reduce helper idea worse --run mine --agent replay --integrator none --times 1 -- -q",
+        "muster reduce helper idea worse --run mine --times 1 -- -q",
         comment="What an agent did, and two branches.",
     )
     expect(result).to_succeed()

@@ -167,11 +167,14 @@ UNHAPPY: dict[str, list[Row]] = {
     "improve": [
         Row(2, "improve -a replay --playbooks nowhere", "there is no folder nowhere", "one TOML file for each test"),
         Row(2, "improve -a command", "type command takes no task", "-a claude"),
+        Row(2, "improve -a replay --integrator command", "type command takes no task", "--integrator claude"),
+        Row(2, "improve -a replay --integrator claude", "claude asks a person for permissions", "--permissions bypass"),
         Row(2, "improve -a replay --rank luck", "invalid choice: 'luck'", "muster improve --help"),
     ],
     "reduce": [
         Row(3, "reduce nothing", "there is no agent, no branch and no run nothing", "muster runs"),
         Row(2, "reduce", "required: RUN|AGENT|BRANCH", "muster reduce --help"),
+        Row(2, "reduce x --integrator nonsense", "there is no agent type 'nonsense'", "known types"),
     ],
     "runs": [
         Row(3, "runs show nothing", "there is no run 'nothing'", "runs: "),

@@ -194,6 +194,19 @@ def test_only_what_is_asked_for_runs(zoo: World) -> None:
     assert report.outcome(f"{FILE}::test_none") == "missing"
 
 
+def test_parts_of_a_suite_are_one_report_and_what_is_in_no_part_runs_too(world: World) -> None:
+    test = "def test_{0}(): assert {1}\n"
+    commit = project(world, {f"test_{name}.py": test.format(name, int(name != "b")) for name in "abc"})
+    report = trial.spread(fleet_of(world), where(), commit, [["test_a.py", "test_gone.py"], ["test_b.py"]])
+    outcomes = {id.partition("::")[0]: case.outcome for id, case in report.cases.items()}
+    assert outcomes == {"test_a.py": "passed", "test_b.py": "failed", "test_c.py": "passed"}
+    assert (report.status, report.commit, set(report.items)) == (1, commit, set(report.cases))
+    rest = trial.spread(fleet_of(world), where(), commit, [["test_gone.py"], ["test_b.py"]])
+    assert len(rest.cases) == 3 and rest.status == 1, "a part without tests says nothing"
+    dead = project(world, {"conftest.py": "def pytest_runtestloop(): raise SystemExit(0)\n"})
+    assert trial.spread(fleet_of(world), where(), dead, [["test_a.py"], ["test_b.py"]]).status not in (0, 1)
+
+
 @pytest.mark.slow
 def test_a_trial_whose_time_is_up_names_the_test_that_ran(zoo: World) -> None:
     report = trial.run(
@@ -368,10 +381,10 @@ def test_what_is_no_clean_checkout_is_refused(zoo: World, mode: str) -> None:
 
 
 def test_more_tests_than_can_be_named_are_named_by_their_files() -> None:
-    few = trial._plugin(where(), "/x", ["a.py::test_a"])
+    few = trial._plugin(where(), "/x", ["a.py::test_a"], ())
     tests = [f"tests/test_{number % 50}.py::test_{os.urandom(20).hex()}" for number in range(20_000)]
-    many = trial._plugin(where(), "/x", tests)
-    all_of_them = trial._plugin(where(), "/x", [os.urandom(20).hex() for _ in range(20_000)])
+    many = trial._plugin(where(), "/x", tests, ())
+    all_of_them = trial._plugin(where(), "/x", [os.urandom(20).hex() for _ in range(20_000)], ())
     assert told(few)["tests"] == ["a.py::test_a"]
     assert told(many)["tests"] == sorted({test.split("::")[0] for test in tests})
     assert told(all_of_them)["tests"] == []

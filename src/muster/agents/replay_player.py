@@ -502,6 +502,13 @@ class Player:
         return self._incoming is not None if self._open else self._dialog and self._answer is not None
 
     def _keys(self) -> None:
+        touched = True
+        while touched:  # more may have come while the input line was drawn
+            touched = self._take_keys()
+            if touched and not self._dialog:
+                self.term.draw()
+
+    def _take_keys(self) -> bool:
         touched = False
         while not self._satisfied():
             key = self.term.key()
@@ -516,8 +523,7 @@ class Player:
                 self._dialog_key(*key)
             else:
                 self._edit(*key)
-        if touched and not self._dialog:
-            self.term.draw()
+        return touched
 
     def _interrupt(self, *_: Any) -> None:
         self._interrupts += 1

@@ -17,7 +17,7 @@ EXAMPLES = """
 muster improve -a claude --permissions bypass
 muster improve tests/e2e -a codex --permissions bypass --budget 20 @box1 @box2
 muster improve --dry-run
-muster improve -a replay --playbooks plays -- -x
+muster improve -a replay --playbooks plays -- -m 'not slow'
 """
 TEXT = """
 Runs the tests of this repository without agents first. Failures that are alike get one agent, whose fix the others start from;
@@ -40,13 +40,6 @@ def options(parser: argparse.ArgumentParser) -> None:
         dest="everything",
         help="also tests that need nothing, or are done in an open branch",
     )
-    add(
-        "--times",
-        type=common.count,
-        default=0,
-        metavar="N",
-        help="so often a test must pass to be believed (default: 3)",
-    )
     map.agents(parser)
     ending(parser)
     add("--run", default="", dest="name", metavar="NAME", help="the name of the run (default: improve-1, improve-2 …)")
@@ -56,9 +49,21 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def ending(parser: argparse.ArgumentParser) -> None:
-    """How the branch is made."""
+    """How it is verified, and how the branch is made."""
     add = parser.add_argument
-    add("--integrator", default="", metavar="TYPE", help="who resolves conflicts (default: the agents' type), or none")
+    add(
+        "--times",
+        type=common.count,
+        default=0,
+        metavar="N",
+        help="so often a test must pass to be believed (default: 3)",
+    )
+    add(
+        "--integrator",
+        default="",
+        metavar="TYPE",
+        help="who resolves conflicts (default: the type of the run's agents), or none",
+    )
     add("--rank", choices=("code", "agent"), default="code", help="who puts the fixes into order (default: code)")
     add("--pr", action="store_true", help="push the branch and open a pull request with your gh")
 
@@ -171,12 +176,12 @@ def _dry(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, dis
 
 
 def deliver(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, display: map.Display) -> int:
-    """The branch of a run whose changes are verified, and what is said at the end."""
+    """The branch of a run whose agents have ended, and what is said at the end."""
     from ..flow import again, conduct, improve, reduce
 
     before = improve.standing(fleet, wish, directory, display.say)
-    if again.take(fleet, wish, directory, display.say):
-        improve.verify(fleet, wish, directory, before, display.say)
+    again.take(fleet, wish, directory, display.say)
+    improve.verify(fleet, wish, directory, before, display.say)
     work = reduce.Reduction(fleet, wish, directory, before, display.say, display.shown)
     delivery = reduce.go(work)
     display.end()

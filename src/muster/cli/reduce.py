@@ -24,7 +24,8 @@ batches tested and bisected, the tests on the very commit that is delivered. An 
 somebody talked to it, is taken in first.
 
 Names of agents (or globs) and of branches make a new run of what these have committed. All tests run without them and with each of
-them: one that makes a test fail is kept out, and those that it fixes are its own.
+them: one that makes a test fail is kept out, and those that it fixes are its own. What conflicts is left out, unless --integrator names a
+type.
 """
 
 
@@ -38,16 +39,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="of agents and branches: the name of the run (default: reduce-1 …)",
     )
-    add(
-        "-a",
-        "--agent",
-        dest="type",
-        default="",
-        metavar="TYPE",
-        help="of agents and branches: the type that resolves conflicts",
-    )
     add("--playbooks", default="", metavar="DIR", help="for an integrator of type replay")
-    add("--times", type=int, default=0, metavar="N", help="so often a test must pass to be believed (default: 3)")
     map.agents(parser)
     improve.ending(parser)
 
@@ -59,11 +51,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     with directory.holding():
         if directory.about().get("gathered"):
             from ..flow import gather
-            from ..flow import improve as flow
 
-            before = flow.standing(fleet, wish, directory, display.say)
             gather.take(fleet, wish, directory, display.say)
-            flow.verify(fleet, wish, directory, before, display.say)
         return improve.deliver(args, fleet, wish, directory, display)
 
 
@@ -78,9 +67,10 @@ def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish]:
     except NotFound:
         directory = None
     if directory is None:
-        args.places, args.type = [], args.type or ("command" if args.integrator in ("", "none") else args.integrator)
-        args.integrator = args.integrator or ("none" if args.type == "command" else "")
+        # Whoever made these is not known here, so no type resolves what conflicts unless one is named.
+        args.places, args.type = [], "command" if args.integrator in ("", "none") else args.integrator
         wish = improve.wished(args, fleet)
+        flow.check_integrator(fleet, wish)
         directory = gather.gather(fleet, wish, args.names)
         if not args.json:
             render.note(f"run {directory.name} (muster runs show {directory.name})")
@@ -88,5 +78,8 @@ def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish]:
         about = directory.about()
         args.places = [*about.get("paths", []), *(f"@{place}" for place in about.get("places", []) if place)]
         args.rest, args.type, args.name = about.get("args", []), str(about.get("type")), ""
+        if args.permissions == "ask":
+            args.permissions = str(about.get("permissions") or "ask")
         wish = improve.wished(args, fleet)
+        flow.check_integrator(fleet, wish)
     return directory, flow.within(wish, directory)

@@ -21,6 +21,8 @@ from .trial import BAD, Case, Crash, Where
 VERSION = 1
 #: The worst first: what one of its tests is, the function is.
 STATUSES = ("hanging", "failing", "flaky", "passing", "skipped")
+#: A whole suite is run by so many agents at once.
+SHARDS = 2
 #: Of the text of one failure.
 TEXT_MOST = 2000
 
@@ -96,7 +98,7 @@ def take(
     commit: str,
     *,
     repeat: int = 2,
-    shards: int = 2,
+    shards: int = SHARDS,
     timeout: float = trial.TIMEOUT,
     tutorial: str = "",
     say: Say = lambda words: None,
@@ -111,7 +113,8 @@ def take(
     found = collect.cite(fleet.local, os.path.join(fleet.cwd, where.source), commit, found, tutorial)
     files = parts(found, shards)
     say(f"{len(found)} test functions; all of them run once, in {len(files)} {'part' if len(files) == 1 else 'parts'}")
-    runs = [_spread(fleet, where, commit, files, timeout)]
+    check = partial(collect.check, ran=True)
+    runs = [trial.spread(fleet, where, commit, files, timeout=timeout, check=check)]
     left = [one for one in found if not any(id in runs[0].cases for id in one.ids)]
     if runs[0].late and left:
         told = f"the time was up ({timeout:g} s) before {len(left)} of {len(found)} test functions ran"
@@ -137,26 +140,6 @@ def parts(found: Sequence[Function], count: int) -> list[list[str]]:
     for file in sorted(sizes, key=lambda file: (-sizes[file], file)):
         min(made, key=lambda part: sum(sizes[one] for one in part)).append(file)
     return made
-
-
-def _spread(fleet: Fleet, where: Where, commit: str, files: Sequence[list[str]], timeout: float) -> trial.Report:
-    """All of the parts at once, as one report."""
-
-    def one(part: Sequence[str]) -> trial.Report:
-        report = trial.run(fleet, where, commit, part, timeout=timeout)
-        collect.check(report, ran=True)
-        return report
-
-    if len(files) == 1:
-        return one(())
-    work = {str(number): partial(one, part) for number, part in enumerate(files)}
-    reports: list[trial.Report] = [report for _, report in trial.each(fleet, work, len(files))]
-    cases = {id: case for report in reports for id, case in report.cases.items()}
-    return trial.Report(
-        cases=cases,
-        late=any(report.late for report in reports),
-        seconds=max(report.seconds for report in reports),
-    )
 
 
 def suspects(runs: Sequence[Mapping[str, Case]]) -> list[str]:

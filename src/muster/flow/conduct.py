@@ -19,6 +19,9 @@ from .map import Plan, Scheduler
 from .purse import Estimate
 from .watch import Rules
 
+#: The launches of so long share one look at the user's repository.
+SOURCE_SECONDS = 2.0
+
 Say = Callable[[dict[str, Any]], None]
 Shown = Callable[[Scheduler], None]
 
@@ -114,6 +117,7 @@ def work(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> boo
     """All tasks that the run has now, by the process that holds it."""
     kind = fleet.type(wish.spec.type)
     limits = estimate(fleet, wish)[1]
+    fleet.source_seconds = SOURCE_SECONDS
     field = FleetField(fleet, run, wish.spec, speaks=kind.speaks, keep=wish.keep)
     state = runs.read(run.path("state.json")) or {}
     governor = Governor.from_json(limits, state.get("governor"), field.now())

@@ -20,7 +20,6 @@ from .task import Task
 
 ARTIFACTS_MAX = 256 << 20
 DIFF_MAX = 64 << 20
-SOURCE_SECONDS = 2.0
 
 
 class FleetField:
@@ -29,7 +28,6 @@ class FleetField:
     def __init__(self, fleet: Fleet, run: Run, wish: Spec, *, speaks: bool, keep: bool, threads: int = 12) -> None:
         self.fleet, self.run, self.wish, self.speaks, self.keep = fleet, run, wish, speaks, keep
         self.crew = fleet.crew(threads)
-        fleet.source_seconds = SOURCE_SECONDS
         self.interrupts = 0
         self.ledger = budget.Ledger(fleet.home, run)
         self.watch = fleet.watch(beside=True)

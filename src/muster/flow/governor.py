@@ -135,19 +135,14 @@ class Governor:
 
     def may(self, now: float, wanted: int, running: int) -> bool:
         """Whether there may be `room` at all, whatever the hosts say."""
-        self._busy = running
-        self._fill(now)
-        count, self._held = self._allowed(now, wanted, running)
-        return count > 0
+        return self._count(now, wanted, running) > 0
 
     def room(self, now: float, wanted: int, running: int, hosts: Sequence[HostLoad]) -> list[str]:
         """The host of each agent that may be launched now, `wanted` at most. Each name counts as launched.
 
         `running` is every agent of the run that was launched and is not gone, also those that are starting or being stopped.
         """
-        self._busy = running
-        self._fill(now)
-        count, self._held = self._allowed(now, wanted, running)
+        count = self._count(now, wanted, running)
         names = self._places.take(now, count, hosts, idle=running == 0) if count else []
         if len(names) < count:
             self._held = "hosts"
@@ -155,6 +150,12 @@ class Governor:
         self._busy += len(names)
         self._purse.took(len(names), self._busy)
         return names
+
+    def _count(self, now: float, wanted: int, running: int) -> int:
+        self._busy = running
+        self._fill(now)
+        count, self._held = self._allowed(now, wanted, running)
+        return count
 
     def over(self, now: float) -> list[Breach]:
         """Budgets that are exceeded: what they name is to be stopped and harvested now.

@@ -315,7 +315,7 @@ def verify(fleet: Fleet, wish: Wish, run: Run, before: Baseline, say: conduct.Sa
         return told
 
     work = {task.id: partial(one, task, attempt) for task, attempt in todo if task.fields.get("role") in WORK}
-    for id, told in trial.each(fleet, work, 2 * len(wish.map.places)):
+    for id, told in trial.each(fleet, work, trial.AT_ONCE * len(wish.map.places)):
         say(run.event("verified", time.time(), task=id, outcome=told["result"], reason=told["words"]))
 
 
@@ -459,7 +459,24 @@ def check(fleet: Fleet, wish: Wish) -> None:
     """What is wrong with the words is found before anything is made."""
     if wish.playbooks and not os.path.isdir(wish.playbooks):
         raise UsageError(f"there is no folder {wish.playbooks}", "--playbooks DIR has one TOML file for each test")
-    kind = fleet.type(wish.map.spec.type)
-    conduct.unattended(kind, wish.map.spec.permissions)
+    _check_type(fleet, wish.map.spec.type, wish.map.spec.permissions, "-a")
+    check_integrator(fleet, wish)
+
+
+def check_integrator(fleet: Fleet, wish: Wish) -> None:
+    if (kind := integrator(fleet, wish)) != "none":
+        _check_type(fleet, kind, wish.map.spec.permissions, "--integrator")
+
+
+def integrator(fleet: Fleet, wish: Wish) -> str:
+    """The type that resolves conflicts, or `none`: that is also what an unnamed one comes to where the run's own takes no tasks."""
+    kind = wish.integrator or wish.map.spec.type
+    return "none" if kind == "none" or not (wish.integrator or fleet.type(kind).speaks) else kind
+
+
+def _check_type(fleet: Fleet, name: str, permissions: str, option: str) -> None:
+    kind = fleet.type(name)
+    conduct.unattended(kind, permissions)
     if not kind.speaks:
-        raise UsageError(f"type {kind.name} takes no task", "-a claude, or another client; -a replay with --playbooks")
+        hint = f"{option} claude, or another client; {option} replay with --playbooks"
+        raise UsageError(f"type {kind.name} takes no task", hint)

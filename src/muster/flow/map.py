@@ -209,7 +209,8 @@ class Scheduler:
 
     def go(self) -> bool:
         """Until all tasks have an outcome (True), or somebody asked for an end before that."""
-        for place in sorted({*self.left, *(place for place, jobs in self.watched.items() if jobs)}):
+        first = self.plan.places if self.stages["todo"] else ()
+        for place in sorted({*first, *self.left, *(place for place, jobs in self.watched.items() if jobs)}):
             self._look(place)
         while not self._over():
             for ended in self.field.done(self._pause()):

@@ -25,7 +25,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 REPORT = os.path.join(os.path.dirname(HERE), "artifacts", "report.jsonl")
 #: There when all tests were come to. An interpreter that ends before is started again, for the tests that were not begun.
 ENDED = os.path.join(HERE, "ended")
-TOLD: dict[str, Any] = {"tests": [], "seconds": 0.0, "source": "", "here": ""}
+TOLD: dict[str, Any] = {"tests": [], "without": [], "seconds": 0.0, "source": "", "here": ""}
 
 
 def begin(packed: str) -> None:
@@ -118,6 +118,8 @@ class Probe:
         parts = function_of(item).split("::")
         names = {item.nodeid, *("::".join(parts[:count]) for count in range(1, len(parts) + 1))}
         chosen = self.chosen.get(parts[0], names)
+        if parts[0] in TOLD["without"]:
+            return False
         return not names.isdisjoint(self.wanted or names) and not names.isdisjoint(chosen)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:

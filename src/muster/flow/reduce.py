@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .. import Fleet
 from ..errors import MusterError
-from . import author, classify, conduct, improve, integrate, memory, trial
+from . import author, baseline, classify, conduct, improve, integrate, memory, trial
 from . import run as runs
 from . import task as tasks
 from .baseline import Baseline
@@ -109,10 +109,15 @@ class Trials:
         return Verdict(True, f"{len(tests)} tests pass" if tests else "all tests can be collected")
 
     def full(self, commit: str) -> Verdict:
-        report = trial.run(self.work.fleet, self.where, commit)
-        if report.errors or report.late:
-            words = "the time was up" if report.late else f"{next(iter(report.errors))} cannot be collected"
-            return Verdict(False, words, report.screen)
+        files = baseline.parts([one.function for one in self.work.before.tests], baseline.SHARDS)
+        report = trial.spread(self.work.fleet, self.where, commit, files)
+        if report.errors or report.late or report.status not in (0, 1):
+            words = (
+                f"{next(iter(report.errors))} cannot be collected"
+                if report.errors
+                else "pytest did not come to its end"
+            )
+            return Verdict(False, "the time was up" if report.late else words, report.screen)
         for id, was in self.before.items():
             now = report.outcome(id)
             if was == "passed" and now not in ("passed", "missing"):
@@ -207,7 +212,7 @@ def _diff(work: Reduction, repo: str, base: str, tip: str) -> str:
 def go(work: Reduction) -> Delivery:
     """The branch `muster-run/RUN` and what is known of it, in the run's directory."""
     run, wish, fleet = work.run, work.wish, work.fleet
-    kind = wish.integrator or wish.map.spec.type
+    kind = improve.integrator(fleet, wish)
     found = units(work)
     order = ranking(work, kind, found) if wish.rank == "agent" and kind != "none" and found else []
     common = memory.git(fleet, str(run.about()["repo"]), "rev-parse", "--path-format=absolute", "--git-common-dir")

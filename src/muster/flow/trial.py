@@ -15,6 +15,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -45,6 +46,8 @@ TEXT_MOST = 21_000
 PATIENCE = 600.0
 #: The agent's own wrapper keeps the time. It has so long to end what was running.
 GRACE = 120.0
+#: Trials at one place. Tests wait more than they compute.
+AT_ONCE = 4
 #: So often a test that stands beside a change is run without it, before the change is blamed.
 WAVERS = 6
 
@@ -146,10 +149,11 @@ def run(
     commit: str,
     tests: Sequence[str] = (),
     *,
+    without: Sequence[str] = (),
     timeout: float = TIMEOUT,
     collect: bool = False,
 ) -> Report:
-    """Run tests (ids, or functions, classes and files by theirs; none is all) once; with `collect` find them only.
+    """Run tests (ids, or functions, classes and files by theirs; none is all but the files `without`) once; with `collect` find them only.
 
     MusterError when the agent cannot be made or is ended by somebody else, Unreachable when its host is gone. Whatever happens, the agent
     is gone afterwards, unless its host or this process is.
@@ -157,7 +161,7 @@ def run(
     if where.mode not in ("mirror", "worktree"):
         raise UsageError(f"mode {where.mode!r} is no clean checkout", "tests are run in mode mirror or worktree")
     began = time.time()
-    one = fleet.create(_spec(fleet, where, commit, tests, timeout, collect))
+    one = fleet.create(_spec(fleet, where, commit, tests, without, timeout, collect))
     address = str(one.status.address)
     try:
         status = _wait(fleet, one, timeout)
@@ -177,6 +181,38 @@ def run(
         screen=screen,
         began=began,
         seconds=round(time.time() - began, 3),
+    )
+
+
+def spread(
+    fleet: Fleet,
+    where: Where,
+    commit: str,
+    parts: Sequence[Sequence[str]],
+    *,
+    timeout: float = TIMEOUT,
+    check: Callable[[Report], None] = lambda report: None,
+) -> Report:
+    """All tests once, as one report: each part (files) by an agent of its own at the same time, and the last also what is in no part."""
+
+    def one(part: Sequence[str], without: Sequence[str]) -> Report:
+        report = run(fleet, where, commit, part, without=without, timeout=timeout)
+        check(report)
+        return report
+
+    work = {str(number): partial(one, part, ()) for number, part in enumerate(parts[:-1])}
+    work["rest"] = partial(one, (), [file for part in parts[:-1] for file in part])
+    reports: list[Report] = [report for _, report in each(fleet, work, len(work))]
+    ran = [report for report in reports if report.status != 5] or reports  # a part whose files are gone has no tests
+    return ran[0]._replace(
+        items={id: item for report in ran for id, item in report.items.items()},
+        cases={id: case for report in ran for id, case in report.cases.items()},
+        errors={file: text for report in ran for file, text in report.errors.items()},
+        status=None if any(report.status is None for report in ran) else max(report.status or 0 for report in ran),
+        outside=tuple(dict.fromkeys(file for report in ran for file in report.outside)),
+        late=any(report.late for report in ran),
+        screen=next((report.screen for report in ran if report.screen), ""),
+        seconds=max(report.seconds for report in ran),
     )
 
 
@@ -219,12 +255,20 @@ def sweep(fleet: Fleet, run: str) -> list[str]:
     return swept
 
 
-def _spec(fleet: Fleet, where: Where, commit: str, tests: Sequence[str], timeout: float, collect: bool) -> Spec:
+def _spec(
+    fleet: Fleet,
+    where: Where,
+    commit: str,
+    tests: Sequence[str],
+    without: Sequence[str],
+    timeout: float,
+    collect: bool,
+) -> Spec:
     with open(os.path.join(HERE, "sh", "trial.sh"), encoding="utf-8") as file:
         shell = file.read()
     words = (*where.pytest, *where.args, *(("--collect-only", "-q") if collect else ()))
     argv = ("sh", "-c", shell, "muster-trial", " ".join(where.keep), *words)
-    message = _plugin(where, os.path.join(fleet.cwd, where.source), tests)
+    message = _plugin(where, os.path.join(fleet.cwd, where.source), tests, without)
     return _checkout(where, commit, argv, timeout)._replace(message=message)
 
 
@@ -244,13 +288,14 @@ def _checkout(where: Where, commit: str, argv: tuple[str, ...], timeout: float) 
     )
 
 
-def _plugin(where: Where, source: str, tests: Sequence[str]) -> str:
+def _plugin(where: Where, source: str, tests: Sequence[str], without: Sequence[str]) -> str:
     """The probe with what it is told. Where the tests are too many to be named their files are, and else nothing: more is run then."""
     with open(os.path.join(HERE, "probe.py"), encoding="utf-8") as file:
         text = file.read()
     told = {"seconds": where.seconds, "source": "" if where.place else source}
-    for some in (list(tests), sorted({test.split("::")[0] for test in tests}), []):
-        packed = base64.b64encode(zlib.compress(json.dumps({**told, "tests": some}).encode())).decode()
+    files = sorted({test.split("::")[0] for test in tests})
+    for some, but in ((list(tests), list(without)), (files, list(without)), ([], [])):
+        packed = base64.b64encode(zlib.compress(json.dumps({**told, "tests": some, "without": but}).encode())).decode()
         if len(packed) < TESTS_MOST:
             break
     return f'{text}\n\nbegin("{packed}")\n'
@@ -507,7 +552,9 @@ def check_change(
         evidence.append(_evidence(again))
         if bad := next((id for id in fixed if again.outcome(id) != "passed"), ""):
             return Verified(False, strip(f"{bad} passed, and then it was {again.outcome(bad)}"), evidence)
-    words = f"{len(fixed)} tests that failed pass {max(1, times)} times" if fixed else "no test fails by it"
+    some = "1 test that failed passes" if len(fixed) == 1 else f"{len(fixed)} tests that failed pass"
+    often = "once" if times <= 1 else f"{times} times"
+    words = f"{some} {often}" if fixed else "no test fails by it"
     return Verified(True, words, evidence, fixed)
 
 

@@ -16,9 +16,9 @@ if [ "${1:-}" = load ]; then
 	mu_load=- mu_cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null) || mu_cores=-
 	if [ -r /proc/loadavg ]; then
 		# The average of a minute still tells of a burst that is long over.
-		read -r mu_load mu_rest mu_rest mu_now mu_rest </proc/loadavg
-		mu_now=$((${mu_now%%/*} - 1))
-		[ "$mu_now" -ge "${mu_load%%.*}" ] || mu_load=$mu_now
+		read -r mu_load mu_rest mu_rest mu_run mu_rest </proc/loadavg
+		mu_run=$((${mu_run%%/*} - 1))
+		[ "$mu_run" -ge "${mu_load%%.*}" ] || mu_load=$mu_run
 	fi
 	mu_memory=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo 2>/dev/null) || mu_memory=
 	mu_disk=$(df -Pk "$mu_home" 2>/dev/null | awk 'NR == 2 { print $4 }') || mu_disk=

@@ -70,7 +70,7 @@ if [ -f "$dir/bin/tally" ]; then
 	?*,tool)
 		[ -z "$(find "$dir/.tally" -prune -mmin +1 2>/dev/null)" ] || rmdir "$dir/.tally"
 		if mkdir "$dir/.tally" 2>/dev/null; then
-			(sleep 1.5 && rmdir "$dir/.tally" && sh "$dir/bin/tally" "$where") </dev/null >/dev/null 2>&1 &
+			(sleep 2 && rmdir "$dir/.tally" && sh "$dir/bin/tally" "$where") </dev/null >/dev/null 2>&1 &
 		fi
 		;;
 	*) (sh "$dir/bin/tally" "$where" && sleep 1 && sh "$dir/bin/tally" "$where") </dev/null >/dev/null 2>&1 & ;;
