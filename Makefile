@@ -39,7 +39,7 @@ test: check clients ## check, then every test that is not slow
 
 test-all: check clients ## everything, with many more examples
 	@sh scripts/setup-clients more || true
-	$(NO_SKIP) MUSTER_EXAMPLES=2000 $(PY) -m pytest -q -n 2
+	$(NO_SKIP) MUSTER_EXAMPLES=1000 $(PY) -m pytest -q -n 2
 
 check: setup ## lint, types, shell, layers, pages, tutorial
 	$(PY) -m ruff check .

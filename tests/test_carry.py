@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from muster import git
 from muster.providers.local import LocalHost
 
-EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "100"))
 NAMES = [
     "a",
     "b.txt",

@@ -149,7 +149,7 @@ def many(claude: Claude, agents: int, count: int, seed: int) -> None:
 
 
 def test_random_messages_are_received_once_and_whole(claude: Claude) -> None:
-    many(claude, agents=4, count=100, seed=4)
+    many(claude, agents=4, count=40, seed=4)
 
 
 @pytest.mark.slow

@@ -342,7 +342,7 @@ def test_no_text_makes_masking_slow(unit: str) -> None:
 
 IDS = st.text("0123456789abcdef", min_size=8, max_size=8)
 #: No word of the templates: an agent called as one of those hides it.
-NAMES = st.text("bcdfghjklmnpqrstvwxz", min_size=3, max_size=8)
+NAMES = st.text("bcdfghjklmnpqrstvwxz", min_size=3, max_size=8).filter(lambda name: name != "tmp")
 TEMPLATES = [
     "start: {path}/settings.json: unexpected token after {seconds}s",
     "fix-{number}-{id}: no such type",
