@@ -283,6 +283,8 @@ def test_a_resolved_conflict_is_applied_and_told(lab: Lab) -> None:
     assert conflict[2:] == (("src/a.py",), ("a",)) and lab.files(conflict.onto)["src/a.py"] == changed(2, 8)
     assert names(done) == ["a", "b", "c"] and done.resolved == ("b",)
     assert [one.proof for one in done.accepted] == ["changed by b", "resolved", "present"]
+    told = ["Muster-Conflict: resolved by an integrator" in trailers(lab, one.commit) for one in done.accepted]
+    assert told == [False, True, False]
     assert lab.files(done.commit)["src/a.py"] == changed(2, word=b"both")
     assert lab.integrate(units, resolve=resolve).commit == done.commit and len(asked) == 1
     held = lab.git("for-each-ref", "--format=%(refname:lstrip=5)", "refs/muster/runs/r1/reduce/resolved")

@@ -55,7 +55,7 @@ def build(
     for number, depends in zip(heads, needs, strict=True):
         members = [one.piece for one in applied if homes[one.piece.name] == number]
         names = [applied[heads[one]].piece.name for one in depends]
-        steps.append(Step(own[number], _fix(applied[number].piece, members, names, run), date + len(steps)))
+        steps.append(Step(own[number], _fix(applied[number], members, names, run), date + len(steps)))
     if not steps:
         return "", dict.fromkeys(homes, "")
     # Where one kind of path took the place of the other, the parts do not add up to the whole by themselves.
@@ -118,11 +118,13 @@ def _rest(pieces: Sequence[Piece], here: Sequence[Piece], run: str) -> bytes:
     return message(title, "", [listed], [*trailers, ("Muster-Run", run)])
 
 
-def _fix(head: Piece, members: Sequence[Piece], depends: Sequence[str], run: str) -> bytes:
+def _fix(first: Applied, members: Sequence[Piece], depends: Sequence[str], run: str) -> bytes:
+    head = first.piece
     units = [unit for piece in members for unit in (piece.unit, *piece.twins)]
     same = f"{len(units)} tasks came to this change." if len(units) > 1 else ""
     trailers = [pair for unit in units for pair in _trailers(unit)]
-    more = [*(("Depends-on", name) for name in depends), ("Muster-Run", run)]
+    settled = [("Muster-Conflict", "resolved by an integrator")] if first.resolved else []
+    more = [*settled, *(("Depends-on", name) for name in depends), ("Muster-Run", run)]
     return message(head.unit.title, head.name, [paragraphs(head.unit.body), same], [*trailers, *more])
 
 
