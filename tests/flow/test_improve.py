@@ -189,6 +189,8 @@ def test_a_suite_goes_in_and_a_verified_branch_comes_out(shop: World, tmp_path: 
         "unchanged": 1, "integrated": 6, "left_out": 0, "refused": 1, "blocked": 1,
     } == counts  # fmt: skip
     assert counts["cost_usd"] == pytest.approx(0.5 * 10), "nine of them and the integrator"
+    days = [json.loads(path.read_text())["spent"][0] for path in (shop.muster_home / "spent").glob("*/fix@*")]
+    assert sum(days) == pytest.approx(counts["cost_usd"]), "the day's budget knows all of it"
     assert subjects(shop, "muster-run/fix") == [
         "Call upper by its name",
         "Sum up prices only",
@@ -343,6 +345,23 @@ def test_a_suite_that_cannot_be_run_is_said(shop: World, tmp_path: Path, prepare
     shop.git("commit", "-q", "-m", "worse")
     result = shop.fails(2, "improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), timeout=100)
     assert words in result.stderr and hint in result.stderr
+    assert not shop.ok("runs", "--json").json["runs"], "nothing was begun, so nothing is left"
+
+
+def test_ctrl_c_in_the_baseline_leaves_no_test_running(shop: World, tmp_path: Path) -> None:
+    (shop.repo / "test_shop.py").write_text("import time\ndef test_long(): time.sleep(1000)\n")
+    shop.git("commit", "-qam", "a long test")
+    process = subprocess.Popen(
+        [shop.bin / "muster", "improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), "--run", "fix"],
+        cwd=shop.repo,
+        env=shop.env,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    eventually(lambda: any("test_shop.py" in str(row["last_line"]) for row in shop.agents().values()), 60)
+    process.send_signal(signal.SIGINT)
+    assert "fix is not finished; the same command goes on with it" in process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and not shop.agents()
 
 
 def test_outside_of_a_repository_it_is_said(world: World, tmp_path: Path) -> None:

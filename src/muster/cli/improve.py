@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import MusterError, UsageError
 from ..fleet import Fleet
 from ..model import Address, Spec
 from . import common, map, render
@@ -84,7 +87,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         if commit != directory.about().get("base") and not new:
             render.note("your branch has moved since the run began; it goes on from where it began (--new begins anew)")
     display = map.Display(args.json, directory.name)
-    with directory.holding():
+    with holding(fleet, directory, display, new, "the same command"):
         if args.dry_run:
             return _dry(args, fleet, wish, directory, display)
         done = directory.finished() or improve.go(fleet, wish, directory, display.say, display.shown)
@@ -93,6 +96,26 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
             render.note(f"{directory.name} is not finished; the same command goes on with it")
             return 130
         return deliver(args, fleet, wish, directory, display)
+
+
+@contextlib.contextmanager
+def holding(fleet: Fleet, directory: Run, display: map.Display, new: bool, again: str) -> Iterator[None]:
+    """Hold the run. Ctrl-C leaves no test running, and a new run whose tests cannot be run leaves nothing at all."""
+    from ..flow import memory, trial
+
+    try:
+        with directory.holding():
+            yield
+    except KeyboardInterrupt:
+        display.end()
+        trial.sweep(fleet, directory.name)
+        render.note(f"{directory.name} is not finished; {again} goes on with it")
+        raise
+    except MusterError:
+        if new and not os.path.exists(directory.path("baseline.json")):
+            memory.forget(fleet, directory.name, str(directory.about()["repo"]))
+            directory.remove()
+        raise
 
 
 def wished(args: argparse.Namespace, fleet: Fleet) -> Wish:

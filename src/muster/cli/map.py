@@ -135,7 +135,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if not args.json:
         word = "run" if new else "this is all done: run" if directory.finished() else "going on with run"
         render.note(
-            f"{word} {directory.name}: {conduct.counted(wish.items, 'task')} (muster runs show {directory.name})"
+            f"{word} {directory.name}: {tasks.counted(len(wish.items), 'task')} (muster runs show {directory.name})"
         )
         if not directory.finished():
             render.note(expected.words)

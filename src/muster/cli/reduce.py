@@ -46,9 +46,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     args.new, args.keep, args.tutorial, args.everything = False, False, "", False
-    directory, wish = _directory(args, fleet)
+    directory, wish, new = _directory(args, fleet)
     display = map.Display(args.json, directory.name)
-    with directory.holding():
+    with improve.holding(fleet, directory, display, new, f"muster reduce {directory.name}"):
         if directory.about().get("gathered"):
             from ..flow import gather
 
@@ -56,8 +56,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         return improve.deliver(args, fleet, wish, directory, display)
 
 
-def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish]:
-    """The run that is meant, or a new one of what is meant."""
+def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish, bool]:
+    """The run that is meant, or a new one of what is meant (True)."""
     from ..flow import gather
     from ..flow import improve as flow
     from ..flow import run as runs
@@ -66,6 +66,7 @@ def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish]:
         directory = runs.find(fleet.home, args.names[0]) if len(args.names) == 1 else None
     except NotFound:
         directory = None
+    new = directory is None
     if directory is None:
         # Whoever made these is not known here, so no type resolves what conflicts unless one is named.
         args.places, args.type = [], "command" if args.integrator in ("", "none") else args.integrator
@@ -82,4 +83,4 @@ def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish]:
             args.permissions = str(about.get("permissions") or "ask")
         wish = improve.wished(args, fleet)
         flow.check_integrator(fleet, wish)
-    return directory, flow.within(wish, directory)
+    return directory, flow.within(wish, directory), new

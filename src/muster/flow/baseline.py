@@ -16,6 +16,7 @@ from .. import Fleet
 from ..errors import TimedOut
 from . import collect, patterns, trial
 from .collect import Cited, Function
+from .task import counted
 from .trial import BAD, Case, Crash, Where
 
 VERSION = 1
@@ -112,7 +113,7 @@ def take(
     found = collect.functions(collected)
     found = collect.cite(fleet.local, os.path.join(fleet.cwd, where.source), commit, found, tutorial)
     files = parts(found, shards)
-    say(f"{len(found)} test functions; all of them run once, in {len(files)} {'part' if len(files) == 1 else 'parts'}")
+    say(f"{counted(len(found), 'test function')}, run once, in {counted(len(files), 'part')}")
     check = partial(collect.check, ran=True)
     runs = [trial.spread(fleet, where, commit, files, timeout=timeout, check=check)]
     left = [one for one in found if not any(id in runs[0].cases for id in one.ids)]
@@ -123,7 +124,7 @@ def take(
         again = suspects([run.cases for run in runs])
         if not again:
             break
-        say(f"{len(again)} tests once more, to find the flaky ones ({number} of {repeat})")
+        say(f"{counted(len(again), 'test')} once more, to find the flaky ones ({number} of {repeat})")
         runs.append(trial.run(fleet, where, commit, again, timeout=timeout))
     tested = judge(found, [run.cases for run in runs])
     seconds = round(collected.seconds + sum(run.seconds for run in runs), 3)

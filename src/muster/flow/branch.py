@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from . import changes as patches
 from .merging import Repository, Step
-from .units import IMPLEMENTATION, Piece, Unit, counted
+from .task import counted
+from .units import IMPLEMENTATION, Piece, Unit
 
 SUBJECT_MOST = 72
 BODY_MOST = 4000

@@ -87,7 +87,9 @@ def check(report: Report, *, ran: bool) -> None:
         hint = 'pip install pytest, or say how it is called: [improve] pytest = ["uv", "run", "pytest"]'
         raise NotFound(f"pytest is not installed {where}", hint)
     shown = "".join(f"\n  {line}" for line in report.screen.splitlines()[-10:])
-    raise UsageError(f"pytest did not run {where} (exit code {report.exit_code}):{shown}", "try it by hand")
+    raise UsageError(
+        f"pytest did not run {where} (exit code {report.exit_code}):{shown}", f"try it by hand: {report.command}"
+    )
 
 
 def _reason(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import Address, AgentType, Fleet, Spec
@@ -145,7 +145,3 @@ def code(outcomes: dict[str, int]) -> int:
     """The exit code of a run that is over."""
     bad = {name for name, count in outcomes.items() if count} - runs.GOOD
     return 0 if not bad else 4 if bad <= {"timeout", "over-budget"} else 1
-
-
-def counted(items: Sequence[object], word: str) -> str:
-    return f"{len(items)} {word}{'' if len(items) == 1 else 's'}"

@@ -202,10 +202,11 @@ def tell_plan(fleet: Fleet, wish: Wish, run: Run, before: Baseline, planned: Pla
     told = conduct.estimate(fleet, wish.map._replace(items=[{}] * count))[0]
     counts = {status: sum(one.status == status for one in before.tests) for status in baseline.STATUSES}
     words = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
-    lines = [f"{len(before.tests)} tests: {words}"]
+    lines = [f"{tasks.counted(len(before.tests), 'test')}: {words}"]
     lines += [f"{len(group.functions)} fail alike, so one agent goes first: {group.why}" for _, group in planned.scouts]
     lines += [f"{number} get no agent: {why}" for why, number in Counter(planned.skipped.values()).most_common(10)]
-    say(run.event("plan", time.time(), reason="\n  ".join([*lines, told.words.replace("\n", "; ")])))
+    lines += [told.words.replace("\n", "; ")] if count else []
+    say(run.event("plan", time.time(), reason="\n  ".join(lines)))
 
 
 def _workers(wish: Wish, run: Run, before: Baseline, planned: Planned, ahead: dict[str, Any]) -> list[Task]:

@@ -223,6 +223,7 @@ class Scheduler:
             self._launch(now)
             if now - self.saved > SAVE_SECONDS:
                 self._save(now)
+        self._sum()  # of those that ended last, for the day's budget
         self._save(self.field.now())
         return len(self.stages["over"]) == len(self.jobs)
 
@@ -350,12 +351,10 @@ class Scheduler:
         if 0 <= now - self.summed < SUM_SECONDS:
             return
         self.summed = now
-        live = {**self.stages["running"], **self.stages["ending"], **self.stages["harvesting"]}
-        limits, tasks = self.governor.limits, {}
+        live, limits, tasks = self._live(), self.governor.limits, {}
         if limits.task_dollars or limits.task_tokens or limits.task_seconds:
             tasks = {name: job.spent._replace(seconds=now - job.since) for name, job in live.items()}
-        self.total = budget.add(self.used, *(job.spent for job in live.values()))
-        day, today = self.field.today(self.total)
+        day, today = self._sum()
         self.governor.spent(now, self.total, day=day, today=today, tasks=tasks)
         for breach in self.governor.over(now):
             if breach.scope == "task":
@@ -365,6 +364,14 @@ class Scheduler:
                 self._alert("money", breach.words)
             else:
                 self._stop_all("over-budget", breach.words)
+
+    def _live(self) -> dict[str, Job]:
+        return {**self.stages["running"], **self.stages["ending"], **self.stages["harvesting"]}
+
+    def _sum(self) -> budget.Today:
+        """What the run has spent, written down as a part of what the day has."""
+        self.total = budget.add(self.used, *(job.spent for job in self._live().values()))
+        return self.field.today(self.total)
 
     def _stop_all(self, outcome: str, reason: str) -> None:
         """Nothing more is launched, and what runs is harvested and ended."""

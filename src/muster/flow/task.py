@@ -109,3 +109,7 @@ def name(number: int, item: str) -> str:
 def digest(about: Sequence[object]) -> str:
     """What makes two runs the same one: equal input gives an equal word."""
     return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+def counted(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"

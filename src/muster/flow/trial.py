@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shlex
 import tempfile
 import time
 import zlib
@@ -116,6 +117,8 @@ class Report(NamedTuple):
     outside: tuple[str, ...] = ()
     """Modules that were imported from the user's folder and not from the checkout."""
     commit: str = ""
+    command: str = ""
+    """As one would type it."""
     agent: str = ""
     place: str = ""
     exit_code: int | None = None
@@ -174,6 +177,7 @@ def run(
         _clear(fleet, one)
     return seen._replace(
         commit=one.agent.base,
+        command=shlex.join((*where.pytest, *where.args)),
         agent=address,
         place=where.place,
         exit_code=status.exit_code,

@@ -14,6 +14,7 @@ from . import changes as patches
 from .changes import SUBMODULE, Change
 from .merging import Repository
 from .result import shown
+from .task import counted
 
 IMPLEMENTATION = "implementation"
 UNCHANGED = "nothing changed"
@@ -218,7 +219,3 @@ def foreseen(git: Repository, pieces: Sequence[Piece]) -> tuple[Pair, ...]:
         if number not in known or known[number].conflicts:
             pairs.append(Pair(one.name, other.name, paths, number in known))
     return tuple(pairs)
-
-
-def counted(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
