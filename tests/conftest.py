@@ -46,6 +46,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         report.longrepr = f"skipped where skips count as failures: {report.longrepr}"
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Figures that tests have recorded are part of the result."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties if report.when == "call" else ():
+            if name == "figure":
+                terminalreporter.write_line(str(value))
+
+
 def eventually(true: Callable[[], Any], timeout: float = TIMEOUT) -> Any:
     """What `true` returns as soon as it is true; the last thing it said is in the failure."""
     deadline = time.monotonic() + timeout
