@@ -340,12 +340,27 @@ def test_the_largest_group_comes_first_with_a_bounded_sample() -> None:
     assert len(made[1].sample) == 2000
 
 
-def test_the_inputs_of_a_task_have_one_digest_for_all_of_them() -> None:
-    pieces = {"tree": "t", "prompt": "p", "type": "claude"}
-    digest = memory.inputs(**pieces)
-    assert re.fullmatch("[0-9a-f]{32}", digest) and memory.inputs(**pieces) == digest
-    others = [{"prompt": ""}, {"type": "codex"}, {"tree": "u"}]
-    assert len({digest, *(memory.inputs(**{**pieces, **other}) for other in others)}) == 4
+def test_what_a_test_depends_on_is_told_from_what_it_does_not(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = ("test_a.py", "test_b.py", "sub/test_c.py", "shop.py", "conftest.py", "tutorial.sh")
+    first = project(world, {name: f"# {name}\n" for name in files})
+    known = Baseline(first, tuple(Standing(function(f"test_{name}.py::t"), "passing", {}) for name in "ab"), (), 1)
+
+    def keys(commit: str, one: Baseline = known, kind: str = "claude") -> tuple[str, ...]:
+        return tuple(memory.inputs(fleet_of(world), str(world.repo), commit, one, kind).values())
+
+    a, b = keys(first)
+    assert a != b and re.fullmatch("[0-9a-f]{32}", a)
+    for file in ("sub/test_c.py", "tutorial.sh"):
+        assert keys(project(world, {file: "# other\n"})) == (a, b), file
+    assert keys(project(world, {"test_b.py": "# other\n"}))[0] == a != keys("HEAD")[1] != b
+    cited = known.tests[0]._replace(function=known.tests[0].function._replace(blocks=(Cited("x", "# Order."),)))
+    assert keys(first, known._replace(tests=(cited, known.tests[1])))[1] == b != keys(first)[0]
+    assert keys(first, known._replace(tests=(cited, known.tests[1])))[0] != a
+    assert not {a, b} & {*keys(first, kind="codex")}
+    for file in ("shop.py", "conftest.py"):
+        assert not {a, b} & {*keys(project(world, {file: "# other\n"}))}, file
+    monkeypatch.setattr(memory.author, "template", lambda name: "another prompt")
+    assert not {a, b} & {*keys(first)}
 
 
 def test_a_baseline_is_the_same_after_it_was_kept() -> None:

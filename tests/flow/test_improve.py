@@ -235,7 +235,7 @@ def test_what_is_done_in_an_open_branch_or_good_as_it_is_is_not_done_again(shop:
     assert again["funnel"]["launched"] == 2, "only the refused and the blocked one"
     plan = json.loads((shop.muster_home / "runs/second/plan.json").read_text())["skipped"]
     assert plan["test_shop.py::test_cheapest"] == "it is done in the open branch muster-run/fix"
-    assert plan["test_shop.py::test_fine"] == "it was good as it is, and nothing has changed since"
+    assert plan["test_shop.py::test_fine"] == "it was good as it is, and nothing that it depends on has changed since"
     assert "SINCE" in shop.ok("runs", "show", "second").stdout
 
 

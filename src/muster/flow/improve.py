@@ -172,7 +172,7 @@ def plan(fleet: Fleet, wish: Wish, run: Run, before: Baseline, keep: bool = True
     """Who gets an agent: one test of each group of like failures first, then all that are left. What is kept stays the plan of the run."""
     told = runs.read(run.path("plan.json"))
     if told is None:
-        skipped = {} if wish.everything else memory.skipped(fleet, run, before, wish.map.spec.type)
+        skipped = {} if wish.everything else memory.skipped(fleet, run, before, wish.map.spec.type, wish.tutorial)
         skipped |= {one.function.id: "it is skipped" for one in before.tests if one.status == "skipped"}
         scouts = [id for group in before.groups if (id := _scout(wish, group, skipped))]
         if wish.playbooks:

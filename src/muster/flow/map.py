@@ -203,7 +203,7 @@ class Scheduler:
         self.stages[stage][key] = job
         if stage in WATCHED:
             self.watched[job.place][key] = job
-            self.due = min(self.due, self._next_look(job.place))
+            self.due = min(self.due, self.looked.get(job.place, 0.0) + self._every(job.place))
 
     # The loop
 
@@ -230,11 +230,15 @@ class Scheduler:
     def _look_around(self, now: float) -> None:
         """Look at each host whose turn it is. With many of them it is some host's turn at any moment, so they wait for each other a bit."""
         # In their order, not a set's: a simulation of a run is the same each time.
-        places = [*dict.fromkeys([*(place for place, jobs in self.watched.items() if jobs), *self.silent])]
+        places = dict.fromkeys([*(place for place, jobs in self.watched.items() if jobs), *self.silent])
+        soonest = now + LOOK_MAX
         for place in places:
-            if now >= self._next_look(place):
+            every, last = self._every(place), self.looked.get(place, 0.0)
+            if now >= last + every:
                 self._look(place)
-        self.due = max(now + LOOK_SECONDS / 10, min((self._next_look(place) for place in places), default=now))
+                last = now
+            soonest = min(soonest, last + every)
+        self.due = max(now + LOOK_SECONDS / 10, soonest)
 
     def _over(self) -> bool:
         if len(self.stages["over"]) == len(self.jobs):
@@ -249,9 +253,10 @@ class Scheduler:
             moments.append(at)
         return min(max(min(moments, default=now + 1.0) - now, 0.02), 1.0)
 
-    def _next_look(self, place: str) -> float:
-        every = max(len(self.watched[place]) / AGENTS_A_SECOND, len(self.looked) / HOSTS_A_SECOND)
-        return self.looked.get(place, 0.0) + min(max(every, LOOK_SECONDS), LOOK_MAX)
+    def _every(self, place: str) -> float:
+        """So many seconds are between two looks at a host."""
+        every = max(LOOK_SECONDS, len(self.watched[place]) / AGENTS_A_SECOND, len(self.looked) / HOSTS_A_SECOND)
+        return min(every, LOOK_MAX)
 
     def _look(self, place: str) -> None:
         self.looked[place] = self.field.now()
@@ -406,11 +411,13 @@ class Scheduler:
         if not running and all(now - self.silent.get(place, now) > PATIENCE for place in self.plan.places):
             self._stop_all("lost", f"no host answers: {', '.join(self.plan.places)}")
             return
-        good = [place for place in there if self.breaker.allows(place)]
+        closed = self.breaker.state == "closed"
+        good = there if closed else [place for place in there if self.breaker.allows(place)]
         if not good and self.breaker.state == "stopped":
             self._stop_all("failed", self.breaker.diagnosis)
             return
-        self._canary(now, there, running)
+        if not closed:
+            self._canary(now, there, running)
         if not good:
             return
         spare = {place: LAUNCHING - self.launching[place] for place in good if self.launching[place] < LAUNCHING}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import Fleet
 from ..errors import NotFound
+from ..tutorial import blocks
 from . import author, patterns
 from . import run as runs
 from .baseline import Baseline
@@ -17,23 +20,22 @@ from .run import Run
 
 #: Who makes commits that no person made.
 IDENTITY = {"NAME": "muster", "EMAIL": "muster@localhost"}
-#: Of each test so many trees are remembered.
-TREES = 20
+#: Of each test so many states are remembered.
+KEYS = 20
+TEST_FILE = re.compile(r"(^|/)(test_[^/]*|[^/]*_test)\.py\Z")
 
 
 # Tests
 
 
-def skipped(fleet: Fleet, run: Run, before: Baseline, kind: str) -> dict[str, str]:
+def skipped(fleet: Fleet, run: Run, before: Baseline, kind: str, tutorial: str = "") -> dict[str, str]:
     """The tests that get no agent, with the reason."""
     repo = str(run.about()["repo"])
-    found = {}
-    trees = _converged(fleet.home, repo)
-    key = _key(fleet, repo, before.commit, kind)
-    for one in before.tests:
-        if one.status == "passing" and key in trees.get(one.function.id, []):
-            found[one.function.id] = "it was good as it is, and nothing has changed since"
-    return found | _open(fleet, run, before)
+    known = _converged(fleet.home, repo)
+    keys = inputs(fleet, repo, before.commit, before, kind, tutorial)
+    words = "it was good as it is, and nothing that it depends on has changed since"
+    passing = [one.function.id for one in before.tests if one.status == "passing"]
+    return {test: words for test in passing if keys[test] in known.get(test, [])} | _open(fleet, run, before)
 
 
 def _open(fleet: Fleet, run: Run, before: Baseline) -> dict[str, str]:
@@ -56,16 +58,20 @@ def _open(fleet: Fleet, run: Run, before: Baseline) -> dict[str, str]:
     return found
 
 
-def converge(fleet: Fleet, run: Run, kind: str, good: Iterable[tuple[str, str]]) -> None:
-    """Remember tests, each with the commit at which it needs nothing more."""
+def converge(
+    fleet: Fleet, run: Run, before: Baseline, kind: str, tutorial: str, good: Mapping[str, Iterable[str]]
+) -> None:
+    """Remember tests, by the commit at which they need nothing more."""
     repo = str(run.about()["repo"])
-    trees = _converged(fleet.home, repo)
-    for test, commit in good:
-        key = _key(fleet, repo, commit, kind)
-        trees[test] = [*(one for one in trees.get(test, []) if one != key), key][-TREES:]
+    known = _converged(fleet.home, repo)
+    for commit, tests in good.items():
+        keys = inputs(fleet, repo, commit, before, kind, tutorial)
+        for test in tests:
+            if key := keys.get(test):
+                known[test] = [*(one for one in known.get(test, []) if one != key), key][-KEYS:]
     path = _file(fleet.home, repo)
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    runs.write(path, {"repo": repo, "tests": trees})
+    runs.write(path, {"repo": repo, "tests": known})
 
 
 def _converged(home: str, repo: str) -> dict[str, list[str]]:
@@ -77,15 +83,29 @@ def _file(home: str, repo: str) -> str:
     return os.path.join(home, "converged", hashlib.sha256(repo.encode("utf-8", "surrogateescape")).hexdigest()[:16])
 
 
-def _key(fleet: Fleet, repo: str, commit: str, kind: str) -> str:
-    tree = git(fleet, repo, "rev-parse", f"{commit}^{{tree}}")
-    return inputs(tree=tree, prompt=author.template("improve"), type=kind)
+def inputs(fleet: Fleet, repo: str, commit: str, before: Baseline, kind: str, tutorial: str = "") -> dict[str, str]:
+    """Of each test a digest of all that the outcome of its task depends on: the prompt, the type of its agent, its own file, the
+    blocks it cites, and every file that is neither another file of tests nor the tutorial. While it is the same the task need
+    not be done again."""
+    listed = fleet.local.run(
+        ["git", "-C", repo, "-c", "core.hooksPath=/dev/null", "ls-tree", "-r", "-z", "--full-tree", commit]
+    ).stdout
+    entries = (os.fsdecode(line).partition("\t") for line in listed.split(b"\0") if line)
+    blobs = {path: entry for entry, _, path in entries}
+    own = {one.function.file for one in before.tests} | {tutorial or place for place in blocks.PLACES}
+    rest = [(path, entry) for path, entry in blobs.items() if path not in own and not TEST_FILE.search(path)]
+    common = _digest(author.template("improve"), kind, *map(str, rest))
+    return {
+        one.function.id: _digest(
+            common, blobs.get(one.function.file, ""), *(block.text for block in one.function.blocks)
+        )
+        for one in before.tests
+    }
 
 
-def inputs(*, tree: str, prompt: str, type: str) -> str:
-    """A digest of all that the outcome of a task depends on: the whole tree (its test, block, fixtures and code), the prompt and
-    the type of its agent. While it is the same the task need not be done again."""
-    return hashlib.sha256("\0".join((tree, prompt, type)).encode()).hexdigest()[:32]
+def _digest(*parts: str) -> str:
+    told = json.dumps(parts).encode()
+    return hashlib.sha256(told).hexdigest()[:32]
 
 
 def git(fleet: Fleet, repo: str, *words: str) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -249,14 +250,16 @@ def _event(run: Run, event: dict[str, Any]) -> dict[str, Any]:
 
 def _remember(work: Reduction, delivery: Delivery) -> None:
     taken = {name for one in delivery.accepted for name in (one.name, *one.collapsed)}
-    base, good = str(work.run.about()["base"]), []
+    base, good = str(work.run.about()["base"]), defaultdict[str, list[str]](list)
     for task in work.run.tasks():
         told = improve.verified(work.run, task)
         if told and told["ok"] and told["result"] == "unchanged":
-            good += [(task.item, base), *([(task.item, delivery.commit)] if delivery.commit else [])]
-        elif task.id in taken:
-            good.append((task.item, delivery.commit))
-    memory.converge(work.fleet, work.run, str(work.run.about()["type"]), good)
+            good[base].append(task.item)
+        elif task.id not in taken:
+            continue
+        if delivery.commit:
+            good[delivery.commit].append(task.item)
+    memory.converge(work.fleet, work.run, work.before, str(work.run.about()["type"]), work.wish.tutorial, good)
     memory.escalate(work.fleet.home, work.run)
 
 
