@@ -80,5 +80,6 @@ def test_ten_clients_come_to_their_outcomes(claude: Claude) -> None:
         assert f"{name}.txt" in (attempt / "diff.patch").read_text()
         assert (attempt / "recording.cast").stat().st_size > 1000
         assert claude.processes(json.loads((attempt / "status.json").read_text())["agent"]["id"]) == []
-    assert claude.agents() == {}
+    left = {row["labels"]["task"]: row["state"] for row in claude.agents().values()}
+    assert left == {tasks["forbidden"]["id"]: "stopped"}, "it did not do its task, and somebody may want to talk to it"
     assert claude.git("rev-parse", "HEAD") == before and claude.git("status", "--porcelain") == ""
