@@ -79,6 +79,7 @@ def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish, bool]
         about = directory.about()
         args.places = [*about.get("paths", []), *(f"@{place}" for place in about.get("places", []) if place)]
         args.rest, args.type, args.name = about.get("args", []), str(about.get("type")), ""
+        args.tutorial = str(about.get("tutorial") or "")
         if args.permissions == "ask":
             args.permissions = str(about.get("permissions") or "ask")
         wish = improve.wished(args, fleet)

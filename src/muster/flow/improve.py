@@ -101,6 +101,7 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[Run, bool]:
         "permissions": wish.map.spec.permissions,
         "paths": list(wish.paths),
         "args": list(wish.args),
+        "tutorial": wish.tutorial,
     }
     return runs.make(fleet.home, wish.map.name or runs.free_name(fleet.home, "improve"), about, []), True
 
