@@ -62,6 +62,12 @@ def test_a_damaged_file_of_the_ledger_is_not_known_and_not_nothing(tmp_path: Pat
     assert ledger.today(DAY, Spend(1.0, 5)).spend.dollars is None
 
 
+def test_another_run_of_tokens_without_a_price_holds_nobody_up(tmp_path: Path) -> None:
+    one, two = (budget.Ledger(str(tmp_path), made(tmp_path, name)) for name in ("one", "two"))
+    assert one.today(DAY, Spend(None, 100)).spend == Spend(None, 100), "its own is not known"
+    assert two.today(DAY, Spend(2.0, 50)).spend == Spend(2.0, 150)
+
+
 def test_what_former_runs_came_to_is_expected_of_the_next(tmp_path: Path) -> None:
     assert budget.mean(str(tmp_path), "/r", "claude") == Spend(None, None, None)
     there = made(tmp_path, "one")

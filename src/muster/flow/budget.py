@@ -112,6 +112,8 @@ class Ledger:
             runs.write(os.path.join(folder, self.run), content)
         names = [name for name in os.listdir(folder) if name != self.run and not name.endswith(".tmp")]
         others = [_spend((runs.read(os.path.join(folder, name)) or {}).get("spent")) for name in names]
+        # With a budget a run of tokens without a price is ended soon; one that was over before there was one holds nobody up.
+        others = [one if one.tokens is None else one._replace(dollars=one.dollars or 0.0) for one in others]
         found = Today(day, reduce(add, others, runs_today))
         self.last = now, total, found
         return found

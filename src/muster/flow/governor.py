@@ -244,7 +244,7 @@ class Governor:
             "bucket": self._bucket,
             "filled": self._filled,
             "purse": self._purse.to_json(now),
-            "young": self._places.to_json(now),
+            "young": self._places.to_json(),
         }
 
     @classmethod

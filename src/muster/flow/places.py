@@ -93,9 +93,9 @@ class Places:
         more = len(self._short) - 3
         return f"no room: {'; '.join(self._short[:3]) or 'no host answers'}" + (f"; {more} more" if more > 0 else "")
 
-    def to_json(self, now: float) -> list[list[Any]]:
-        young: list[list[Any]] = [[moment, name] for name, moments in self._young.items() for moment in moments]
-        return sorted(grant for grant in young if grant[0] > now - SETTLE_SECONDS)
+    def to_json(self) -> list[list[Any]]:
+        # All of them: how long one counts as young depends on when its host was measured last.
+        return sorted([moment, name] for name, moments in self._young.items() for moment in moments)
 
     def restore(self, data: Any, now: float) -> None:
         for grant in a_list(data, YOUNG_MAX):
