@@ -224,7 +224,8 @@ def script(tmp_path: Path, name: str, folder: Path = TILL.parent, **env: str) ->
     done = subprocess.run(
         ["sh", folder / name],
         env={"PATH": path, "HOME": str(tmp_path), "LANG": "C.UTF-8", "TERM": "xterm", "TMPDIR": str(scratch), **env},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
