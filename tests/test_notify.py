@@ -309,7 +309,14 @@ def run(folder: Folder, seconds: int, command: str) -> Callable[[], str]:
     env = {**folder.env, "HOME": str(folder.home), "MUSTER_NOTIFY_ADDRESS": "a@b", "MUSTER_NOTIFY_STATE": "ready"}
     done = subprocess.run(argv, env=env, capture_output=True, check=True, timeout=20)
     assert (done.stdout, done.stderr) == (b"", b"")
-    return lambda: log.read_text(errors="replace") if log.exists() else ""
+
+    def read() -> str:
+        try:
+            return log.read_text(errors="replace")
+        except FileNotFoundError:  # not yet there, or just put aside
+            return ""
+
+    return read
 
 
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(folder: Folder) -> None:
