@@ -203,6 +203,11 @@ def test_parts_of_a_suite_are_one_report_and_what_is_in_no_part_runs_too(world: 
     assert (report.status, report.commit, set(report.items)) == (1, commit, set(report.cases))
     rest = trial.spread(fleet_of(world), where(), commit, [["test_gone.py"], ["test_b.py"]])
     assert len(rest.cases) == 3 and rest.status == 1, "a part without tests says nothing"
+    last = project(world, {"test_b.py": "import os\ndef test_b(): os._exit(3)\n"})
+    died = trial.spread(fleet_of(world), where(), last, [["test_a.py", "test_c.py"], ["test_b.py"]])
+    assert len(died.cases) == 3 and died.outcome("test_b.py::test_b") == "error", (
+        "also of one that ends the interpreter"
+    )
     dead = project(world, {"conftest.py": "def pytest_runtestloop(): raise SystemExit(0)\n"})
     assert trial.spread(fleet_of(world), where(), dead, [["test_a.py"], ["test_b.py"]]).status not in (0, 1)
 
@@ -554,6 +559,24 @@ def test_code_that_is_not_the_checkouts_speaks_against_a_fix() -> None:
 def test_a_file_that_cannot_be_collected_speaks_against_a_fix() -> None:
     seen = Report(errors={"a.py": "E   SyntaxError: invalid syntax\n"})
     assert trial.objection(seen, "a.py::t", BEFORE)[0] == "a.py cannot be collected: E   SyntaxError: invalid syntax"
+
+
+def test_a_run_that_did_not_come_to_its_end_says_nothing() -> None:
+    cases = {"a.py::t": Case("a.py::t", "passed")}
+    whole = Report(cases=cases, status=0)
+    assert [trial.unusable(whole._replace(status=status)) for status in (0, 1, 5)] == ["", "", ""]
+    ended = [whole._replace(status=status) for status in (None, 2, 3, 4)] + [whole._replace(cases={})]
+    assert {trial.unusable(one) for one in ended} == {"pytest did not come to its end"}
+    assert trial.unusable(whole._replace(late=True)) == "the time was up"
+    assert trial.unusable(whole._replace(errors={"a.py": "E"})) == "a.py cannot be collected"
+    assert "its own checkout" in trial.unusable(whole._replace(outside=("/home/u/shop.py",)))
+
+
+def test_a_change_by_which_no_test_runs_any_more_is_refused(world: World) -> None:
+    project(world, {"test_a.py": "def test_x(): pass\n"})
+    change = project(world, {"conftest.py": "def pytest_runtestloop(): raise SystemExit(0)\n"})
+    found = trial.check_change(fleet_of(world), where(), change, {"test_a.py::test_x": "passed"}, times=1)
+    assert (found.ok, found.words) == (False, "pytest did not come to its end")
 
 
 def test_a_fix_counts_when_it_passes_each_time_in_a_checkout_of_its_own(world: World) -> None:

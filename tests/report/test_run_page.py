@@ -49,7 +49,7 @@ class Directory:
             "version": 1,
             "name": folder.name,
             "created": START,
-            "repo": "/work/shop",
+            "repo": "/home/ann/shop",
             "base": BASE,
             "type": "replay",
         }

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MusterError, UsageError
+from ..errors import UsageError
 from ..fleet import Fleet
 from ..model import Address, Spec
 from . import common, map, render
@@ -100,21 +99,15 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
 @contextlib.contextmanager
 def holding(fleet: Fleet, directory: Run, display: map.Display, new: bool, again: str) -> Iterator[None]:
-    """Hold the run. Ctrl-C leaves no test running, and a new run whose tests cannot be run leaves nothing at all."""
-    from ..flow import memory, trial
+    """Hold the run; after Ctrl-C it is said what goes on with it."""
+    from ..flow import improve
 
     try:
-        with directory.holding():
+        with improve.holding(fleet, directory, new):
             yield
     except KeyboardInterrupt:
         display.end()
-        trial.sweep(fleet, directory.name)
         render.note(f"{directory.name} is not finished; {again} goes on with it")
-        raise
-    except MusterError:
-        if new and not os.path.exists(directory.path("baseline.json")):
-            memory.forget(fleet, directory.name, str(directory.about()["repo"]))
-            directory.remove()
         raise
 
 

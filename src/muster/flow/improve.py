@@ -6,11 +6,12 @@ together is `reduce`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -104,6 +105,22 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[Run, bool]:
         "tutorial": wish.tutorial,
     }
     return runs.make(fleet.home, wish.map.name or runs.free_name(fleet.home, "improve"), about, []), True
+
+
+@contextlib.contextmanager
+def holding(fleet: Fleet, run: Run, new: bool) -> Iterator[None]:
+    """The right to write. Ctrl-C leaves no test running, and a new run whose tests cannot be run leaves nothing at all."""
+    try:
+        with run.holding():
+            yield
+    except KeyboardInterrupt:
+        trial.sweep(fleet, run.name)
+        raise
+    except MusterError:
+        if new and not os.path.exists(run.path("baseline.json")):
+            memory.forget(fleet, run.name, str(run.about()["repo"]))
+            run.remove()
+        raise
 
 
 def within(wish: Wish, run: Run) -> Wish:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import time
@@ -11,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import Fleet
-from ..errors import NotFound
+from ..errors import MusterError, NotFound
 from ..tutorial import blocks
 from . import author, patterns
 from . import run as runs
+from . import task as tasks
 from .baseline import Baseline
 from .run import Run
 
@@ -87,25 +87,21 @@ def inputs(fleet: Fleet, repo: str, commit: str, before: Baseline, kind: str, tu
     """Of each test a digest of all that the outcome of its task depends on: the prompt, the type of its agent, its own file, the
     blocks it cites, and every file that is neither another file of tests nor the tutorial. While it is the same the task need
     not be done again."""
-    listed = fleet.local.run(
-        ["git", "-C", repo, "-c", "core.hooksPath=/dev/null", "ls-tree", "-r", "-z", "--full-tree", commit]
-    ).stdout
-    entries = (os.fsdecode(line).partition("\t") for line in listed.split(b"\0") if line)
+    words = ["git", "-C", repo, "-c", "core.hooksPath=/dev/null", "ls-tree", "-r", "-z", "--full-tree", commit]
+    listed = fleet.local.run(words)
+    if listed.returncode:
+        raise MusterError(f"git cannot list {commit}: {listed.stderr.decode('utf-8', 'replace').strip()}")
+    entries = (os.fsdecode(line).partition("\t") for line in listed.stdout.split(b"\0") if line)
     blobs = {path: entry for entry, _, path in entries}
     own = {one.function.file for one in before.tests} | {tutorial or place for place in blocks.PLACES}
     rest = [(path, entry) for path, entry in blobs.items() if path not in own and not TEST_FILE.search(path)]
-    common = _digest(author.template("improve"), kind, *map(str, rest))
+    common = tasks.digest([author.template("improve"), kind, rest])
     return {
-        one.function.id: _digest(
-            common, blobs.get(one.function.file, ""), *(block.text for block in one.function.blocks)
+        one.function.id: tasks.digest(
+            [common, blobs.get(one.function.file), [block.text for block in one.function.blocks]]
         )
         for one in before.tests
     }
-
-
-def _digest(*parts: str) -> str:
-    told = json.dumps(parts).encode()
-    return hashlib.sha256(told).hexdigest()[:32]
 
 
 def git(fleet: Fleet, repo: str, *words: str) -> str:

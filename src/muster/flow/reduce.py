@@ -112,13 +112,8 @@ class Trials:
     def full(self, commit: str) -> Verdict:
         files = baseline.parts([one.function for one in self.work.before.tests], baseline.SHARDS)
         report = trial.spread(self.work.fleet, self.where, commit, files)
-        if report.errors or report.late or report.status not in (0, 1):
-            words = (
-                f"{next(iter(report.errors))} cannot be collected"
-                if report.errors
-                else "pytest did not come to its end"
-            )
-            return Verdict(False, "the time was up" if report.late else words, report.screen)
+        if words := trial.unusable(report):
+            return Verdict(False, words, report.screen)
         for id, was in self.before.items():
             now = report.outcome(id)
             if was == "passed" and now not in ("passed", "missing"):

@@ -113,7 +113,7 @@ class Report(NamedTuple):
     errors: dict[str, str] = {}
     """What could not be collected, with the reason."""
     status: int | None = None
-    """pytest's own; None when it did not come to its end."""
+    """pytest's own; None when it did not come to its end. 5 is that no test was left."""
     outside: tuple[str, ...] = ()
     """Modules that were imported from the user's folder and not from the checkout."""
     commit: str = ""
@@ -207,7 +207,8 @@ def spread(
     work = {str(number): partial(one, part, ()) for number, part in enumerate(parts[:-1])}
     work["rest"] = partial(one, (), [file for part in parts[:-1] for file in part])
     reports: list[Report] = [report for _, report in each(fleet, work, len(work))]
-    ran = [report for report in reports if report.status != 5] or reports  # a part whose files are gone has no tests
+    # A part whose files are gone has no tests; where the last test ended the interpreter, the next one found nothing left.
+    ran = [report for report in reports if report.status != 5 or report.cases] or reports
     return ran[0]._replace(
         items={id: item for report in ran for id, item in report.items.items()},
         cases={id: case for report in ran for id, case in report.cases.items()},
@@ -539,9 +540,7 @@ def check_change(
     """Whether all tests are no worse than before, and those that it fixes pass each time."""
     report = run(fleet, where, commit, timeout=timeout)
     evidence = [_evidence(report)]
-    if report.errors or report.outside or report.late:
-        words = f"{next(iter(report.errors))} cannot be collected" if report.errors else "the time was up"
-        words = f"it did not run on its own checkout: {report.outside[0]} was imported" if report.outside else words
+    if words := unusable(report):
         return Verified(False, strip(words), evidence)
     for id, was in before.items():
         now = report.outcome(id)
@@ -560,6 +559,17 @@ def check_change(
     often = "once" if times <= 1 else f"{times} times"
     words = f"{some} {often}" if fixed else "no test fails by it"
     return Verified(True, words, evidence, fixed)
+
+
+def unusable(report: Report) -> str:
+    """Why a run of all tests says nothing of those that it does not name; empty when it does."""
+    if report.outside:
+        return f"it did not run on its own checkout: {report.outside[0]} was imported"
+    if report.errors:
+        return f"{next(iter(report.errors))} cannot be collected"
+    if report.late:
+        return "the time was up"
+    return "" if report.status in (0, 1, 5) and report.cases else "pytest did not come to its end"
 
 
 def _wavers(fleet: Fleet, where: Where, base: str, id: str, timeout: float, evidence: list[dict[str, Any]]) -> bool:
