@@ -264,7 +264,7 @@ def _fill(argv: tuple[str, ...], agent: Agent, session: str) -> tuple[str, ...]:
 
 def _first_message(fleet: Fleet, one: Found, kind: AgentType, text: str) -> None:
     try:
-        message.deliver(one.host, lambda: fleet.look(one), kind, message.guarded(kind, text))
+        message.deliver(one.host, one.status, lambda: fleet.look(one), kind, message.guarded(kind, text))
     except MusterError as error:
         error.message = f"{one.agent.name} was created, but its first message was not delivered: {error.message}"
         error.hint = f"its work is kept; try: muster message {one.status.address} -m '…'"

@@ -338,7 +338,7 @@ class Fleet:
         kind = self.type(one.agent.type)
         if not raw:
             text = message.guarded(kind, text)
-        return message.deliver(one.host, lambda: self.look(one), kind, text)
+        return message.deliver(one.host, one.status, lambda: self.look(one), kind, text)
 
     def answer(self, one: Found, text: str) -> str:
         from . import message

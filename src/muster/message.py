@@ -22,27 +22,29 @@ from .plugins import AgentType
 HARMLESS = "Message: "
 RECEIPT_SECONDS = 30.0
 ENTER_AGAIN_SECONDS = 2.0
+QUEUE_SECONDS = 0.5
 READY_SECONDS = 60.0
 SETTLE_SECONDS = 3.0
 POLL_SECONDS = 0.05
 
 
-def deliver(host: Host, look: Callable[[], Status], kind: AgentType, text: str) -> str:
-    """`delivered`, `queued` (it is at work and has it) or `typed` (no receipt is possible).
+def deliver(host: Host, status: Status, look: Callable[[], Status], kind: AgentType, text: str) -> str:
+    """`delivered`, `queued` (it is at work and has it) or `typed` (no receipt is possible). `status` is the latest that is known.
 
     Raises `Stuck` with a dialog open, `TimedOut` without a receipt, `MusterError` when it does not run.
     """
     text = typable(text)
     if not kind.takes:
         raise MusterError(
-            f"{look().agent.name} is a {kind.name}, which takes no messages after the first",
+            f"{status.agent.name} is a {kind.name}, which takes no messages after the first",
             f'muster create NAME {kind.name} -m "…" makes another',
         )
-    status = _when_open(look, kind)
+    status = _when_open(status, look, kind)
     agent_id = status.agent.id
     owner = _lock(host, status)
     try:
-        before, queued = _receipts(host, agent_id), _queued(host, status, kind, text)
+        status = _when_open(look(), look, kind)  # another sender may have had it in between
+        before, queued = _receipts(host, agent_id), _queued(host, agent_id, kind, text)
         if kind.own and status.reason == "question":
             tmux.keys(host, agent_id, *kind.own)
         _open_box(host, status, kind)
@@ -127,7 +129,7 @@ def answer(host: Host, look: Callable[[], Status], kind: AgentType, text: str) -
     if status.reason == "question" and kind.menu:
         return _choose(host, look, kind, status, text)
     if status.reason == "question":
-        return deliver(host, look, kind, text)
+        return deliver(host, status, look, kind, text)
     raise Stuck(f"{name} waits for {status.reason}, which nobody can answer", f"muster explain {name}")
 
 
@@ -173,12 +175,11 @@ def _entries(screen: str) -> dict[str, str]:
     return {} if any(label.startswith("[") for label in entries.values()) else entries
 
 
-def _when_open(look: Callable[[], Status], kind: AgentType) -> Status:
+def _when_open(status: Status, look: Callable[[], Status], kind: AgentType) -> Status:
     """The agent once its input is open, or the reason why it will not be."""
     deadline = time.monotonic() + READY_SECONDS
+    name = status.agent.name
     while True:
-        status = look()
-        name = status.agent.name
         if status.state in ENDED:
             raise MusterError(f"{name} is {status.state}, nobody would read it", f"muster start {name}")
         if status.state == "waiting" and status.reason == "permission":
@@ -192,19 +193,22 @@ def _when_open(look: Callable[[], Status], kind: AgentType) -> Status:
         if time.monotonic() > deadline:
             raise TimedOut(f"{name} is still starting", f"muster capture {name} shows its screen")
         time.sleep(POLL_SECONDS)
+        status = look()
 
 
 def _await_receipt(host: Host, status: Status, kind: AgentType, before: dict[str, Any], queued: int, text: str) -> str:
     name = status.agent.name
-    began = enter = time.monotonic()
+    began = enter = looked = time.monotonic()
     while True:
         now = _receipts(host, status.agent.id)
         for receipt, word in (("prompt", "delivered"), ("queued", "queued")):
             event = now.get(receipt, {})
             if event != before.get(receipt) and normal(str(event.get("text"))) == normal(text):
                 return word
-        if _queued(host, status, kind, text) > queued:
-            return "queued"
+        if time.monotonic() - looked > QUEUE_SECONDS:
+            if _queued(host, status.agent.id, kind, text) > queued:
+                return "queued"
+            looked = time.monotonic()
         if time.monotonic() - began > RECEIPT_SECONDS:
             raise TimedOut(
                 f"the text was typed, but {name} gave no sign that it took it",
@@ -230,11 +234,11 @@ def _settle(host: Host, agent_id: str, text: str) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _queued(host: Host, status: Status, kind: AgentType, text: str) -> int:
-    """How often the client has written down that it keeps this text for later; 0 for one that is not at work."""
-    if kind.translate is None or status.state != "working":
+def _queued(host: Host, agent_id: str, kind: AgentType, text: str) -> int:
+    """How often the client has written down that it keeps this text for later. One that looks idle may have begun a moment ago."""
+    if kind.translate is None:
         return 0
-    entries = kind.translate(store.conversation(host, status.agent.id, len(text.encode()) * 4 + 400_000))
+    entries = kind.translate(store.conversation(host, agent_id, len(text.encode()) * 4 + 400_000))
     return sum(entry["role"] == "queued" and normal(str(entry.get("text"))) == normal(text) for entry in entries)
 
 

@@ -97,10 +97,8 @@ def test_several_lines_that_somebody_left_in_the_box_are_not_sent_along(claude: 
     eventually(lambda: heard(claude) == ["hello", "a whole one"])
 
 
-def test_two_senders_at_once_do_not_mix(claude: Claude) -> None:
-    made(claude, "hello")
-    until(claude, "ready")
-    texts = [f"message {n}\nof many lines" for n in range(4)]
+def send_at_once(claude: Claude, texts: list[str]) -> list[str]:
+    """What became of each, in the order in which they ended."""
     results: list[Result] = []
     threads = [
         threading.Thread(target=lambda text=text: results.append(claude.run("message", "one", "-m", text)))  # type: ignore[misc]
@@ -110,7 +108,25 @@ def test_two_senders_at_once_do_not_mix(claude: Claude) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [result.code for result in results] == [0] * 4, [result.stderr for result in results]
+    assert [result.code for result in results] == [0] * len(texts), [result.stderr for result in results]
+    return [result.stderr.strip() for result in results]
+
+
+def test_two_senders_at_once_do_not_mix(claude: Claude) -> None:
+    made(claude, "hello")
+    until(claude, "ready")
+    texts = [f"message {n}\nof many lines" for n in range(4)]
+    send_at_once(claude, texts)
+    eventually(lambda: sorted(heard(claude)[1:]) == sorted(texts))
+
+
+def test_of_senders_at_once_the_later_ones_find_it_at_work(claude: Claude) -> None:
+    claude.server.register("slow", {"text": "at last", "hold": "go"})
+    made(claude, "hello")
+    until(claude, "ready")
+    texts = [f"#scn:slow message {n}\nof many lines" for n in range(4)]
+    assert send_at_once(claude, texts) == ["delivered: one"] + ["queued: one"] * 3
+    claude.server.release("go")
     eventually(lambda: sorted(heard(claude)[1:]) == sorted(texts))
 
 
