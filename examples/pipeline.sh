@@ -6,7 +6,8 @@ set -eu
 type=$1
 shift
 name() { printf %s "$1" | sed 's/.*:://; s/[^A-Za-z0-9_-]/-/g'; }
-passes() { (cd "$tree" && python3 -m pytest -q "$1" >/dev/null 2>&1); }
+# Without -B, Python would run what it compiled of a file before two changes in the same second.
+passes() { (cd "$tree" && python3 -B -m pytest -q "$1" >/dev/null 2>&1); }
 
 base=$(git rev-parse HEAD)
 tree=$(mktemp -d)/tree
@@ -14,7 +15,7 @@ git worktree add -q --detach "$tree" "$base"
 trap 'git worktree remove --force "$tree"' EXIT
 
 # Collect, and the true before: which tests fail?
-failing=$(cd "$tree" && python3 -m pytest -q -rf --tb=no 2>/dev/null | sed -n 's/^FAILED \([^ ]*\).*/\1/p')
+failing=$(cd "$tree" && python3 -B -m pytest -q -rf --tb=no 2>/dev/null | sed -n 's/^FAILED \([^ ]*\).*/\1/p')
 [ -n "$failing" ] || { echo "all tests pass"; exit 0; }
 
 # Map: one agent for each.

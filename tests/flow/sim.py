@@ -79,7 +79,8 @@ class SimField:
         self.most = 0
         self.began: list[float] = []
         self.runs: Counter[str] = Counter()
-        self.limits: list[tuple[float, float]] = []
+        self.limits: dict[float, float] = {}
+        """The reset times that were told, and when that was first."""
         self.reckoned = self.reset = 0.0
         self.steps = 0
         self.worked: list[tuple[float, float]] = []
@@ -130,7 +131,7 @@ class SimField:
     def launch(self, task: Task, attempt: Attempt) -> None:
         self._reach(str(attempt.agent["place"]))
         self.began.append(self.t)
-        self.early += any(self.t < until - 1 for seen, until in self.limits if seen < self.t - 5)
+        self.early += any(seen < self.t - 5 and self.t < until - 1 for until, seen in self.limits.items())
         names, shares = zip(*self.world.ends, strict=True)
         (end,) = self.chance.choices(names, shares)
         if end == "launch":
@@ -163,10 +164,13 @@ class SimField:
             return self.reset
         start = self.t - self.t % window
         used = sum(self.t - max(start, one.begun) for ones in self.agents.values() for one in ones.values())
-        used += sum(seconds for ended, seconds in self.worked if ended > start)
+        for ended, seconds in reversed(self.worked):
+            if ended <= start:
+                break
+            used += seconds
         self.reckoned, self.reset = self.t, start + window if used > quota else 0.0
         if self.reset:
-            self.limits.append((self.t, self.reset))
+            self.limits.setdefault(self.reset, self.t)
         return self.reset
 
     def _status(self, name: str, one: One, reset: float) -> Status:

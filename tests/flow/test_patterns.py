@@ -525,6 +525,15 @@ def test_a_few_failures_among_many_successes_are_no_pattern() -> None:
     assert [bool(breaker.failed(broke(), 100.0)) for _ in range(3)] == [False, False, True]
 
 
+def test_what_fails_here_and_there_is_measured_by_all_that_went_well_anywhere() -> None:
+    breaker = Breaker(n=3)
+    for number in range(10):
+        breaker.succeeded(f"good{number}", 1.0)
+    assert not any(breaker.failed(full(f"bad{number}"), 2.0) for number in range(9))
+    alert = breaker.failed(full("bad9"), 2.0)
+    assert alert and alert.text.startswith("10 of 20 failed at launch on 10 hosts: no space left"), alert
+
+
 def opened(**how: Any) -> Breaker:
     breaker = Breaker(n=2, pause=60.0, **how)
     breaker.failed(full(), 0.0)

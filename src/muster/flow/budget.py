@@ -49,8 +49,12 @@ def limits(budget: Mapping[str, float], machine: Mapping[str, float], **given: A
 
 def add(*all: Spend) -> Spend:
     """Together; what is not known of one is not known of all."""
-    dollars = None if any(one.dollars is None for one in all) else sum(one.dollars or 0.0 for one in all)
-    return Spend(dollars, sum(one.tokens or 0 for one in all))
+    dollars: float | None = 0.0
+    tokens = 0.0
+    for one in all:
+        dollars = None if dollars is None or one.dollars is None else dollars + one.dollars
+        tokens += one.tokens or 0
+    return Spend(dollars, tokens)
 
 
 def used(dollars: object, tokens: object, seconds: float = 0.0) -> Spend:

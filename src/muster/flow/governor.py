@@ -216,7 +216,11 @@ class Governor:
 
     def _allowed(self, now: float, wanted: int, running: int) -> tuple[int, str]:
         """How many, whatever the hosts say, and what it is that allows no more."""
-        if wanted <= 0 or now < self._blocked() or self._purse.tripped():
+        if wanted <= 0 or now < self._blocked():
+            return 0, ""
+        if running >= self.window:
+            return 0, "ceiling" if self.window == self._ceiling else "window"
+        if self._purse.tripped():
             return 0, ""
         allowed: list[tuple[float, str]] = [
             (wanted, ""),

@@ -7,10 +7,12 @@ down before it is made and cleared away only after its outcome is.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import json
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from .. import Status
@@ -156,11 +158,16 @@ class Scheduler:
         # Where each job is, so that no step looks at all of them.
         self.stages: dict[str, dict[str, Job]] = defaultdict(dict)
         self.watched: dict[str, dict[str, Job]] = defaultdict(dict)
+        self.living = 0
         self.alive: Counter[str] = Counter()
         self.launching: Counter[str] = Counter()
         self.left: dict[str, dict[str, tuple[Job, Attempt]]] = defaultdict(dict)
         """Agents of attempts that have their outcome, by place and name: they are still to be cleared away."""
         self.looked: dict[str, float] = {}
+        self.turns: list[tuple[float, str]] = []
+        """When each host is looked at next, the soonest first. One that is being looked at has its turn again when that has ended."""
+        self.awaited: set[str] = set()
+        """The hosts among the turns."""
         self.silent: dict[str, float] = {}
         self.loads: dict[str, HostLoad] = {}
         self.used = Spend()
@@ -174,9 +181,10 @@ class Scheduler:
         self.wished = {"resumed": run.control().get("resumed")}
         self.alerted: set[str] = set()
         self.asked = 0
-        self.saved = self.summed = self.due = self.heeded = 0.0
-        self.began, self.ended = field.now(), 0
+        self.saved = self.summed = self.heeded = 0.0
+        self.due = math.inf
         self._busy: set[Key] = set()
+        self.began, self.ended = field.now(), 0
         for job in self.jobs.values():
             self._adopt(job)
 
@@ -196,14 +204,16 @@ class Scheduler:
     def _move(self, job: Job, stage: str) -> None:
         key = job.task.id
         self.stages[job.stage].pop(key, None)
-        self.alive[job.place] += (stage in ALIVE) - (job.stage in ALIVE)
+        living = (stage in ALIVE) - (job.stage in ALIVE)
+        self.living += living
+        self.alive[job.place] += living
         self.launching[job.place] += (stage == "launching") - (job.stage == "launching")
         self.watched[job.place].pop(key, None)
         job.stage = stage
         self.stages[stage][key] = job
         if stage in WATCHED:
             self.watched[job.place][key] = job
-            self.due = min(self.due, self.looked.get(job.place, 0.0) + self._every(job.place))
+            self._turn(job.place)
 
     # The loop
 
@@ -229,16 +239,21 @@ class Scheduler:
 
     def _look_around(self, now: float) -> None:
         """Look at each host whose turn it is. With many of them it is some host's turn at any moment, so they wait for each other a bit."""
-        # In their order, not a set's: a simulation of a run is the same each time.
-        places = dict.fromkeys([*(place for place, jobs in self.watched.items() if jobs), *self.silent])
-        soonest = now + LOOK_MAX
-        for place in places:
-            every, last = self._every(place), self.looked.get(place, 0.0)
-            if now >= last + every:
+        while self.turns and self.turns[0][0] <= now:
+            _, place = heapq.heappop(self.turns)
+            self.awaited.discard(place)
+            if self.watched[place] or place in self.silent:
                 self._look(place)
-                last = now
-            soonest = min(soonest, last + every)
-        self.due = max(now + LOOK_SECONDS / 10, soonest)
+        self.due = max(now + LOOK_SECONDS / 10, self.turns[0][0]) if self.turns else math.inf
+
+    def _turn(self, place: str) -> None:
+        """It is to be looked at, if it is not already."""
+        if place in self.awaited or ("look", place) in self._busy:
+            return
+        at = self.looked.get(place, 0.0) + self._every(place)
+        self.awaited.add(place)
+        heapq.heappush(self.turns, (at, place))
+        self.due = min(self.due, at)
 
     def _over(self) -> bool:
         if len(self.stages["over"]) == len(self.jobs):
@@ -247,11 +262,11 @@ class Scheduler:
 
     def _pause(self) -> float:
         now = self.field.now()
-        moments = [self.due] if any(self.watched.values()) else []
+        moments = [self.due]
         moments += [job.not_before for job in (*self.stages["later"].values(), *self.stages["ending"].values())]
         if (at := self.governor.next(now)) is not None:
             moments.append(at)
-        return min(max(min(moments, default=now + 1.0) - now, 0.02), 1.0)
+        return min(max(min(moments) - now, 0.02), 1.0)
 
     def _every(self, place: str) -> float:
         """So many seconds are between two looks at a host."""
@@ -272,6 +287,8 @@ class Scheduler:
         self._busy.discard(ended.item)
         if kind == "look":
             self._saw(str(what), ended)
+            if self.watched[what] or what in self.silent:
+                self._turn(what)
             return
         job = self.jobs[str(what).partition("#")[0]]
         if kind == "launch":
@@ -404,20 +421,18 @@ class Scheduler:
         self._spend(now)  # also of those that have ended since the last look
         if self.stopping:
             return
-        running = sum(len(self.stages[stage]) for stage in ALIVE)
+        running = self.living
         if not self.governor.may(now, len(self.stages["todo"]), running) and running:
             return
-        there = [place for place in self.plan.places if place not in self.silent]
+        there = [place for place in self.plan.places if place not in self.silent] if self.silent else self.plan.places
         if not running and all(now - self.silent.get(place, now) > PATIENCE for place in self.plan.places):
             self._stop_all("lost", f"no host answers: {', '.join(self.plan.places)}")
             return
-        closed = self.breaker.state == "closed"
-        good = there if closed else [place for place in there if self.breaker.allows(place)]
+        good = self.breaker.allowed(there)
         if not good and self.breaker.state == "stopped":
             self._stop_all("failed", self.breaker.diagnosis)
             return
-        if not closed:
-            self._canary(now, there, running)
+        self._canary(now, there, running)
         if not good:
             return
         spare = {place: LAUNCHING - self.launching[place] for place in good if self.launching[place] < LAUNCHING}
@@ -432,10 +447,11 @@ class Scheduler:
         for place, job in zip(rooms, todo, strict=False):
             self._begin_attempt(job, place, now)
 
-    def _canary(self, now: float, places: list[str], running: int) -> None:
+    def _canary(self, now: float, places: Sequence[str], running: int) -> None:
         """Where too much failed, one task finds out whether it still does."""
         job = next(iter(self.stages["todo"].values()))
-        where = [place for place in places if self.breaker.host in (None, place)]
+        host = self.breaker.host
+        where = places if host is None else [host] if host in places else []
         if not where or not self.breaker.canary(now, job.task.id):
             return
         rooms = self.governor.room(now, 1, running, [self._load(place) for place in where])
@@ -446,7 +462,10 @@ class Scheduler:
             self.breaker.withdrawn(now)
 
     def _load(self, place: str) -> HostLoad:
-        return (self.loads.get(place) or HostLoad(place))._replace(running=self.alive[place])
+        load, running = self.loads.get(place) or HostLoad(place), self.alive[place]
+        if load.running != running:
+            load = self.loads[place] = load._replace(running=running)
+        return load
 
     def _begin_attempt(self, job: Job, place: str, now: float) -> None:
         again = bool(job.tries) and not job.last.outcome  # begun, and no agent came of it
@@ -490,7 +509,9 @@ class Scheduler:
             if act.outcome != "lost":
                 job.not_before = now + HARVEST_AGAIN
                 self._move(job, "ending")
-                if now - self.silent.setdefault(job.place, now) <= PATIENCE:
+                patient = now - self.silent.setdefault(job.place, now) <= PATIENCE
+                self._turn(job.place)
+                if patient:
                     return
             told: dict[str, Any] = {"harvest_errors": [ended.error.message], "kept": True}
         else:

@@ -511,7 +511,13 @@ class Breaker:
 
     def allows(self, host: str = "") -> bool:
         """Whether anything may be launched there; a canary is asked for with `canary`."""
-        return self.state == "closed" or self.host not in (None, host)
+        return bool(self.allowed((host,)))
+
+    def allowed(self, hosts: Sequence[str]) -> Sequence[str]:
+        """Those of the hosts on which it may."""
+        if self.state == "closed":
+            return hosts
+        return [] if self.host is None else [host for host in hosts if host != self.host]
 
     def failed(self, failure: Failure, now: float, task: str = "") -> Alert | None:
         """An attempt of `task` has failed; what follows, if anything does. What does not count opens nothing."""
@@ -582,7 +588,8 @@ class Breaker:
         for found, found_key in ((alike, key), (near, "")):
             hosts = {one.host for one in found}
             stage = max((one.stage for one in found), key=STAGES.index)
-            came_through = sum(host in hosts and not _after(stage, passed) for host, passed in well)
+            # What happens on several hosts may happen on any: to count only where it did would find it everywhere it looks.
+            came_through = sum((host in hosts or len(hosts) > 1) and not _after(stage, passed) for host, passed in well)
             if len(found) < self.n or len(found) < self.share * (len(found) + came_through):
                 continue
             elsewhere = {host for host, _ in well} - hosts

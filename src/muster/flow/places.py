@@ -36,13 +36,23 @@ class HostLoad(NamedTuple):
     """When it was measured; None is now."""
 
 
+class _Slots(NamedTuple):
+    """How many more agents fit on a host."""
+
+    room: float
+    """By memory and disk."""
+    scarce: str
+    """Which of them is the less."""
+    load: float
+
+
 class Places:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         # Of each host, when the agents were launched that a measurement may not show yet
         self._young: dict[str, deque[float]] = {}
         # Of each host, its last measurement and what followed from it: one is asked for a thousand times
-        self._kept: dict[str, tuple[Limits, tuple[float | None, ...], dict[str, float]]] = {}
+        self._kept: dict[str, tuple[Limits, HostLoad, _Slots]] = {}
         self._short: list[str] = []
 
     def take(self, now: float, count: int, hosts: Sequence[HostLoad], idle: bool) -> list[str]:
@@ -55,18 +65,16 @@ class Places:
         ranked: list[tuple[float, int, int, float]] = []
         loaded: list[tuple[float, int]] = []
         for index, host in enumerate(hosts):
-            slots = self._slots(host)
-            young, new = self._young_on(now, host)
-            free, least = math.inf, ""
-            for what, number in slots.items():
-                left = number - (new if what == "load" else young)
-                free, least = (left, what) if left < free else (free, least)
+            slots, scarce, load = self._slots(host)
+            young, new = self._young_on(now, host) if host.name in self._young else (0, 0)
+            free = min(slots - young, load - new)
             if free >= 1:
                 rank = free if free < math.inf else SLOTS_UNKNOWN - (host.running or 0)
                 ranked.append((-rank, host.running or 0, index, free))
                 continue
-            self._short.append(_shortage(host, least, new if least == "load" else young))
-            if all(count - young >= 1 for what, count in slots.items() if what != "load"):
+            busy = load - new < slots - young
+            self._short.append(_shortage(host, "load" if busy else scarce, new if busy else young))
+            if slots - young >= 1:
                 loaded.append(((host.load or 0.0) / max(1.0, host.cores or 1.0), index))
         heapq.heapify(ranked)
         names: list[str] = []
@@ -102,21 +110,19 @@ class Places:
             if isinstance(grant, list) and len(grant) == 2 and is_number(grant[0]) and isinstance(grant[1], str):
                 self._young.setdefault(grant[1], deque()).append(min(grant[0], now))
 
-    def _slots(self, host: HostLoad) -> dict[str, float]:
-        """How many more agents fit on a host by each thing that is known of it."""
-        limits, measured = self.limits, (host.memory_free, host.disk_free, host.load, host.cores)
-        kept = self._kept.get(host.name)
-        if kept and kept[0] is limits and kept[1] == measured:
+    def _slots(self, host: HostLoad) -> _Slots:
+        limits, kept = self.limits, self._kept.get(host.name)
+        if kept and kept[1] is host and kept[0] is limits:
             return kept[2]
-        slots: dict[str, float] = {}
+        room, scarce, load = math.inf, "", math.inf
         if limits.min_memory and is_number(host.memory_free):
-            slots["memory"] = fits(host.memory_free, limits.min_memory)
+            room, scarce = fits(host.memory_free, limits.min_memory), "memory"
         if limits.min_disk and is_number(host.disk_free):
-            slots["disk"] = fits(host.disk_free - limits.min_disk, limits.agent_disk)
+            room, scarce = min((room, scarce), (fits(host.disk_free - limits.min_disk, limits.agent_disk), "disk"))
         if limits.max_load and is_number(host.load) and is_number(host.cores):
-            slots["load"] = fits(limits.max_load * max(1.0, host.cores) - host.load, limits.agent_load)
-        self._kept[host.name] = limits, measured, slots
-        return slots
+            load = fits(limits.max_load * max(1.0, host.cores) - host.load, limits.agent_load)
+        self._kept[host.name] = limits, host, _Slots(room, scarce, load)
+        return self._kept[host.name][2]
 
     def _young_on(self, now: float, host: HostLoad) -> tuple[int, int]:
         """Agents launched there that the measurement does not show yet, and those of them that it does not show as load. Those

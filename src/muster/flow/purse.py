@@ -87,6 +87,8 @@ class Purse:
         self._day = ""
         self._tasks: dict[tuple[str, str], _Meter] = {}
         self._costs: deque[_Cost] = deque(maxlen=COSTS_KEPT)
+        # By unit, what is known of the costs so far: they are asked for more often than one is added
+        self._known: dict[str, tuple[float, float]] = {}
         self._ended_unseen = 0
         # Of the last progress: what was spent by then, and the most agents at once since
         self._mark = dict.fromkeys(UNITS, 0.0)
@@ -115,6 +117,7 @@ class Purse:
 
     def ended(self, cost: Spend, progress: bool) -> None:
         self._costs.append(_Cost(known(cost.dollars), known(cost.tokens), progress))
+        self._known = {}
         self._ended_unseen += 1
 
     def progress(self, running: int) -> None:
@@ -130,8 +133,7 @@ class Purse:
         """
         if unit not in UNITS:
             return None
-        costs = self._known_costs(unit)
-        mean = sum(costs) / len(costs) if costs else getattr(self.limits, f"expected_{unit}") or 0.0
+        mean = self._cost(unit)[0] or getattr(self.limits, f"expected_{unit}") or 0.0
         so_far = self._run[unit].used / self.launched if self.launched else 0.0
         return max(mean, so_far) or None
 
@@ -167,14 +169,15 @@ class Purse:
     def tripped(self) -> list[Breach]:
         """The breaker: in dollars, or in tokens where nobody knows what an attempt costs."""
         for unit, meter in self._run.items():
-            costs = sorted(self._known_costs(unit, progress=True) or self._known_costs(unit))
-            typical = costs[len(costs) // 2] if costs else getattr(self.limits, f"expected_{unit}")
+            typical = self._cost(unit)[1] or getattr(self.limits, f"expected_{unit}")
             if not typical or not self.limits.breaker:
                 continue
             used = meter.used - self._mark[unit]
             limit = self.limits.breaker * typical * self._peak
+            if used <= limit:
+                return []
             words = f"{amount(unit, used)} spent without a result; one takes about {amount(unit, typical)}"
-            return [Breach("progress", unit, used, limit, words)] if used > limit else []
+            return [Breach("progress", unit, used, limit, words)]
         return []
 
     def next(self, now: float) -> float | None:
@@ -236,10 +239,17 @@ class Purse:
         kept = f" ({self.limits.reserve:.0%} kept back)" if budget.scope == "run" and self.limits.reserve else ""
         return f"budget of {whose} {amount(budget.unit, budget.limit)}{kept}"
 
-    def _known_costs(self, unit: str, progress: bool = False) -> list[float]:
-        """Of the attempts that ended. Those that cost nothing, as failed launches do, say nothing about the next."""
-        costs = [getattr(cost, unit) for cost in self._costs if cost.progress or not progress]
-        return [cost for cost in costs if cost]
+    def _cost(self, unit: str) -> tuple[float, float]:
+        """The mean of the attempts that ended, and the middle of those that brought a result; 0 is not known.
+
+        Those that cost nothing, as failed launches do, say nothing about the next.
+        """
+        if unit not in self._known:
+            costs = [cost for cost in self._costs if getattr(cost, unit)]
+            good = [cost for cost in costs if cost.progress] or costs
+            middle = sorted(getattr(cost, unit) for cost in good)[len(good) // 2] if good else 0.0
+            self._known[unit] = sum(getattr(cost, unit) for cost in costs) / max(1, len(costs)), middle
+        return self._known[unit]
 
     # What is kept
 
@@ -265,6 +275,7 @@ class Purse:
         for cost in a_list(told.get("costs"), COSTS_KEPT):
             if isinstance(cost, list) and len(cost) == 3:
                 self._costs.append(_Cost(known(cost[0]), known(cost[1]), cost[2] is True))
+        self._known = {}
         mark = a_dict(told.get("mark"))
         self._mark = {unit: min(number(mark.get(unit), meter.used), meter.used) for unit, meter in self._run.items()}
         self._peak = max(1, int(min(number(told.get("peak"), 1), self.limits.max_agents)))
