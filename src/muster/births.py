@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -221,7 +222,8 @@ def _command(
 ) -> Prepared:
     """What to run: the type's own word on it, or its argv filled in."""
     if kind.prepare:
-        ready = kind.prepare(Launch(agent, agent.folder, spec.args, spec.message, session, _uuid(), rules))
+        python = "python3" if spec.address.place else sys.executable or "python3"
+        ready = kind.prepare(Launch(agent, agent.folder, spec.args, spec.message, session, _uuid(), rules, python))
         return _permitted(ready, kind, spec)
     key = _uuid()
     resume = (*_fill(kind.resume or kind.argv, agent, key), *spec.args)

@@ -35,6 +35,8 @@ class Launch(NamedTuple):
     """A fresh UUID, for clients that take the id of their session at launch."""
     rules: dict[str, list[str]] = {}
     """With `--permissions policy`: what `[permissions]` allows and denies, in the client's own words for it."""
+    python: str = "python3"
+    """A Python on its host; on this machine the one that runs muster, as what is first on the PATH may be slow to start, or old."""
 
 
 class Prepared(NamedTuple):

@@ -10,7 +10,7 @@ from ..plugins import AgentType, Launch, Prepared
 
 
 def prepare(launch: Launch) -> Prepared:
-    program = ("python3", f"{launch.folder}/bin/replay")
+    program = (launch.python, f"{launch.folder}/bin/replay")
     with open(os.path.join(os.path.dirname(__file__), "replay_player.py"), "rb") as file:
         files = {"bin/replay": file.read(), **launch.session}
     if launch.session:
