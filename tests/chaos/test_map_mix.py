@@ -141,15 +141,19 @@ def test_ctrl_c_lets_those_that_run_come_to_their_end(world: World, tmp_path: Pa
     assert after["outcomes"] == {"ok": 12} and {task["attempts"] for task in after["tasks"]} == {1}
 
 
-def test_ctrl_c_twice_harvests_and_ends_those_that_run(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("signals", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,)], ids=["ctrl-c", "term"])
+def test_ctrl_c_twice_or_a_sigterm_harvests_and_ends_those_that_run(
+    world: World, tmp_path: Path, signals: tuple[signal.Signals, ...]
+) -> None:
     identity(world)
     process = begin(world, "one\ntwo\nthree\n", "short", tmp_path / "marks", at_once=2, seconds=600)
     marks = tmp_path / "marks"
     eventually(lambda: running(world, 2) and marks.exists() and marks.read_text().count("\n") == 2)
     eventually(lambda: world.git("log", "--format=%s", "--branches=muster/short-*", "--not", "main").count("done") == 2)
-    process.send_signal(signal.SIGINT)
-    eventually(lambda: "draining" in (world.muster_home / "runs" / "short" / "events.jsonl").read_text())
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signals[0])
+    if signals[1:]:
+        eventually(lambda: "draining" in (world.muster_home / "runs" / "short" / "events.jsonl").read_text())
+        process.send_signal(signals[1])
     assert process.wait() == 130
     assert world.agents() == {} and not _with(f"MUSTER_HOME={world.muster_home}")
     shown = world.ok("runs", "show", "short", "--json").json

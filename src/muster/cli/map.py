@@ -27,7 +27,7 @@ git ls-files '*.md' | muster map -a claude --permissions bypass -p 'Check {item}
 TEXT = """
 Runs one agent for each line of the input (or JSON object, whose fields are slots too), as many at once as the machines, the
 limits and the budget allow. All that is known of a run is kept in its directory: kill muster at any moment, and the same command
-goes on with it. Ctrl-C lets the agents that run come to their end, a second one stops and harvests them.
+goes on with it. Ctrl-C lets the agents that run come to their end, a second one, or SIGTERM, stops and harvests them.
 """
 REST = "ARGS"
 #: Events that people are told of as they are; of the others they see what comes of them.

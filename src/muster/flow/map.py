@@ -626,7 +626,7 @@ class Scheduler:
             self._stop_all("cancelled", "the run was stopped")
         elif asked >= 2 and self.stopping != "cancelled":
             self.interrupted, self.stopping = True, "cancelled"
-            self._note("stopping", None, reason="interrupted twice")
+            self._note("stopping", None, reason="interrupted; what runs is stopped and harvested")
             for job in list(self.stages["running"].values()):
                 self._end(job, Act("end", outcome="cancelled", reason="the run was interrupted"))
         elif asked == 1 and not self.stopping:
