@@ -55,6 +55,8 @@ class World(NamedTuple):
     """By other runs."""
     dead: tuple[tuple[str, float], ...] = ()
     """Hosts that answer no more after so many seconds."""
+    full: tuple[str, ...] = ()
+    """Hosts on which nothing can be launched."""
     ends: tuple[tuple[str, float], ...] = (("ok", 1.0),)
     """`ok`, `failed`, `hang`, `silent` (its turn ends without a result), `forgets` (the same, until it is told), `launch` (it
     cannot be launched)."""
@@ -134,7 +136,7 @@ class SimField:
         self.early += any(seen < self.t - 5 and self.t < until - 1 for until, seen in self.limits.items())
         names, shares = zip(*self.world.ends, strict=True)
         (end,) = self.chance.choices(names, shares)
-        if end == "launch":
+        if end == "launch" or attempt.agent["place"] in self.world.full:
             raise MusterError("no space left for the agent: /x", "muster gc shows what can be removed")
         self.runs[task.id] += 1
         works = self.chance.uniform(*self.world.works)

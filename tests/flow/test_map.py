@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from muster import Status
-from muster.flow import patterns
 from muster.flow import run as runs
+from muster.flow.breaker import Breaker
 from muster.flow.governor import Governor, Limits
 from muster.flow.map import HALF_MADE, Plan, Scheduler
 from muster.flow.run import Attempt
@@ -29,7 +29,7 @@ def simulate(
     field = SimField(world)
     governor = Governor(Limits(**{"max_agents": 50, **limits}), field.now())
     plan = Plan(tuple(f"h{n}" for n in range(world.hosts)), Rules(True, stall), retries)
-    scheduler = Scheduler(run, plan, governor, patterns.Breaker(), field, lambda event: None, random.Random(2).random)
+    scheduler = Scheduler(run, plan, governor, Breaker(), field, lambda event: None, random.Random(2).random)
     assert scheduler.go()
     picture = run.picture()
     assert sum(picture["outcomes"].values()) == count, "every task has an outcome"
@@ -49,6 +49,17 @@ def test_what_goes_wrong_has_its_outcome(tmp_path: Path) -> None:
     picture, field, _ = simulate(tmp_path, 300, World(hosts=5, ends=ends), retries=2)
     assert picture["outcomes"].keys() <= {"ok", "failed", "stalled"} and picture["outcomes"]["ok"] > 200
     assert max(field.runs.values()) <= 3
+
+
+def test_hosts_that_can_launch_nothing_cost_no_task_and_little_time(tmp_path: Path) -> None:
+    """They would swallow task after task: whatever fails at once leaves the most room."""
+    _, undisturbed, _ = simulate(tmp_path / "good", 400, World(hosts=8, works=(20.0, 120.0)))
+    world = World(hosts=10, works=(20.0, 120.0), full=("h3", "h5"))
+    picture, field, _ = simulate(tmp_path / "bad", 400, world)
+    assert picture["outcomes"] == {"ok": 400}
+    assert sum(task["attempts"] for task in picture["tasks"]) < 400 + 30
+    assert field.t - field.began_at < 1.5 * (undisturbed.t - undisturbed.began_at)
+    assert sum("nothing more is launched on h" in text for _, text in field.alerts) == 2
 
 
 def test_a_budget_is_hard(tmp_path: Path) -> None:
@@ -85,7 +96,7 @@ def test_a_run_that_holds_itself_back_is_lifted_by_a_person(tmp_path: Path) -> N
         run,
         Plan(("h0",), Rules(True, 0), 5),
         Governor(Limits(), field.now()),
-        patterns.Breaker(),
+        Breaker(),
         field,
         say,
         lambda: 0.0,
@@ -157,7 +168,7 @@ def test_an_agent_that_a_killed_process_left_is_cleared_away_also_when_all_is_do
     field.launch(made[0], attempt)
     run.end(attempt, {"outcome": "ok", "final": True})
     governor = Governor(Limits(), field.now())
-    scheduler = Scheduler(run, Plan(("h0",)), governor, patterns.Breaker(), field, lambda event: None, random.random)
+    scheduler = Scheduler(run, Plan(("h0",)), governor, Breaker(), field, lambda event: None, random.random)
     assert scheduler.go() and not any(field.agents.values())
 
 
@@ -192,6 +203,6 @@ def test_an_agent_that_was_only_half_made_is_made_anew_in_the_same_attempt(tmp_p
     field.launch(made[0], attempt)
     governor = Governor(Limits(), field.now())
     rules = Plan(("h0",), Rules(True))
-    assert Scheduler(run, rules, governor, patterns.Breaker(), field, lambda event: None, random.random).go()
+    assert Scheduler(run, rules, governor, Breaker(), field, lambda event: None, random.random).go()
     (task,) = run.picture()["tasks"]
     assert (task["outcome"], task["attempts"], task["agent"]) == ("ok", 1, "sim-1-0001@h0")

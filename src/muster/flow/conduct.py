@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from .. import Address, AgentType, Fleet, Spec
 from ..errors import UsageError
-from . import budget, patterns, purse
+from . import budget, purse
 from . import run as runs
 from . import task as tasks
+from .breaker import Breaker
 from .field import FleetField
 from .governor import Governor, Limits
 from .map import Plan, Scheduler
@@ -121,7 +122,7 @@ def work(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> boo
     field = FleetField(fleet, run, wish.spec, speaks=kind.speaks, keep=wish.keep)
     state = runs.read(run.path("state.json")) or {}
     governor = Governor.from_json(limits, state.get("governor"), field.now())
-    breaker = patterns.Breaker()
+    breaker = Breaker()
     breaker.restore(state.get("breaker"))
     if run.control():
         run.ask(state="")  # what was asked of the process before

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from .. import Status
 from ..errors import MusterError, Refused
 from . import budget, patterns
+from .breaker import Alert, Breaker
 from .governor import Governor, HostLoad, Spend
 from .run import GOOD, Attempt, Run, write
 from .task import Task
@@ -147,7 +148,7 @@ class Scheduler:
         run: Run,
         plan: Plan,
         governor: Governor,
-        breaker: patterns.Breaker,
+        breaker: Breaker,
         field: Field,
         say: Say,
         chance: Callable[[], float],
@@ -429,8 +430,8 @@ class Scheduler:
             self._stop_all("lost", f"no host answers: {', '.join(self.plan.places)}")
             return
         good = self.breaker.allowed(there)
-        if not good and self.breaker.state == "stopped":
-            self._stop_all("failed", self.breaker.diagnosis)
+        if why := self.breaker.hopeless(there):
+            self._stop_all("failed", why)
             return
         self._canary(now, there, running)
         if not good:
@@ -450,16 +451,15 @@ class Scheduler:
     def _canary(self, now: float, places: Sequence[str], running: int) -> None:
         """Where too much failed, one task finds out whether it still does."""
         job = next(iter(self.stages["todo"].values()))
-        host = self.breaker.host
-        where = places if host is None else [host] if host in places else []
-        if not where or not self.breaker.canary(now, job.task.id):
+        where = self.breaker.canary(now, job.task.id, places)
+        if not where:
             return
         rooms = self.governor.room(now, 1, running, [self._load(place) for place in where])
         if rooms:
             self._note("canary", job)
             self._begin_attempt(job, rooms[0], now)
         else:
-            self.breaker.withdrawn(now)
+            self.breaker.withdrawn(now, job.task.id)
 
     def _load(self, place: str) -> HostLoad:
         load, running = self.loads.get(place) or HostLoad(place), self.alive[place]
@@ -557,13 +557,13 @@ class Scheduler:
         """What an end says of the host, the limits and the work as a whole; one that we made says nothing."""
         if failure is None:
             alert = self.breaker.succeeded(job.place, now, job.task.id) if good else None
-            self._tell_people(alert or (self.breaker.withdrawn(now) if job.task.id == self.breaker.flying else None))
+            self._tell_people(alert or self.breaker.withdrawn(now, job.task.id))
             return
         if failure.kind in ("rate-limit", "overload"):
             self.governor.pressure(now, failure.kind)
         self._tell_people(self.breaker.failed(failure, now, job.task.id))
 
-    def _tell_people(self, alert: patterns.Alert | None) -> None:
+    def _tell_people(self, alert: Alert | None) -> None:
         if alert:
             self._note("alert", None, reason=alert.text, cause=alert.cause, breaker=alert.state)
             self.field.alert(alert.cause, alert.text)

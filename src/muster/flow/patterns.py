@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -201,8 +201,8 @@ class Failure(NamedTuple):
             kind if isinstance(kind, str) and kind in KINDS else "unknown",
             said(data["text"]),
             host[:255] if isinstance(host, str) else "",
-            _moment(data.get("t")),
-            _moment(data.get("until")),
+            moment(data.get("t")),
+            moment(data.get("until")),
             own if isinstance(own, list) else (),
         )
 
@@ -301,7 +301,7 @@ def _ends(text: str, t: float) -> float:
     return 0.0
 
 
-def _moment(value: object) -> float:
+def moment(value: object) -> float:
     """A moment that a clock can show, else 0: what was written may be any number, or none."""
     return float(value) if isinstance(value, int | float) and abs(value) < 1e11 else 0.0
 
@@ -469,177 +469,7 @@ def _listed(stages: dict[str, int]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-# When launching must pause
-
-
-class Alert(NamedTuple):
-    """The breaker has changed."""
-
-    state: str
-    cause: str
-    """`code`, `environment` or `limits`: what is to be looked at."""
-    text: str
-    """For people: the diagnosis, and what follows."""
-
-
-class Breaker:
-    """Pauses launching when many attempts fail in the same way, and lets one canary find out whether that is over.
-
-    `closed`: launch. `open` since `since`: launch nothing, until `canary` says that one task may. `canary`: wait for that task. `stopped`:
-    `max_canaries` have failed. Where the others go well only one `host` is paused, and the canary must go there (None: all are);
-    `stage` is what a canary must pass.
-    """
-
-    def __init__(
-        self, n: int = 5, within: float = 600.0, pause: float = 60.0, max_canaries: int = 3, share: float = 0.5
-    ) -> None:
-        self.n, self.within, self.pause, self.max_canaries = max(1, n), within, pause, max(1, max_canaries)
-        #: Of the attempts that came as far, there, so many must have failed: a few failures among many successes are no pattern.
-        self.share = share
-        self._failures: deque[tuple[Failure, str]] = deque(maxlen=max(200, 4 * self.n))
-        self._successes: deque[tuple[float, str, str]] = deque(maxlen=max(1000, 8 * self.n))
-        self._reset()
-
-    def _reset(self) -> None:
-        self.state = "closed"
-        self.since = 0.0
-        self.diagnosis = self.cause = self.stage = self.flying = self._key = ""
-        self.host: str | None = None
-        self.canaries = 0
-        self._failures.clear()
-        self._successes.clear()
-
-    def allows(self, host: str = "") -> bool:
-        """Whether anything may be launched there; a canary is asked for with `canary`."""
-        return bool(self.allowed((host,)))
-
-    def allowed(self, hosts: Sequence[str]) -> Sequence[str]:
-        """Those of the hosts on which it may."""
-        if self.state == "closed":
-            return hosts
-        return [] if self.host is None else [host for host in hosts if host != self.host]
-
-    def failed(self, failure: Failure, now: float, task: str = "") -> Alert | None:
-        """An attempt of `task` has failed; what follows, if anything does. What does not count opens nothing."""
-        mine = bool(task) and task == self.flying
-        if not failure.counts:
-            # A canary that met a limit has found nothing out: the next one may go, and this one was none.
-            return self.withdrawn(now) if mine else None
-        # The line that tells is all that counts here, and all that is saved.
-        kept = failure._replace(text=telling(failure), t=now)
-        key = fingerprint(kept).key
-        further = mine and _after(kept.stage, self.stage) and key != self._key
-        closed = self._close("the canary came further") if further else None
-        self._failures.append((kept, key))
-        if closed or not (mine or self.allows(failure.host)):
-            return closed
-        return self._failed_canary(now) if mine else self._tripped(now)
-
-    def succeeded(self, host: str, now: float, task: str = "", stage: str = STAGES[-1]) -> Alert | None:
-        """An attempt has passed `stage`; told of more than one stage, a canary is believed as soon as it is past the one at fault."""
-        if task and task == self.flying:
-            return None if _after(self.stage, stage) else self._close("the canary went well")
-        self._successes.append((now, host, stage))
-        return None
-
-    def canary(self, now: float, task: str) -> bool:
-        """Whether this task may be launched to find out; True for one, after the pause, and then not before its end was told."""
-        if self.state != "open" or not task:
-            return False
-        self.since = min(self.since, now)  # a clock that was set back must not keep it open for ever
-        if now - self.since < self.pause * 2 ** min(self.canaries, 6):
-            return False
-        self.state, self.flying = "canary", task
-        return True
-
-    def withdrawn(self, now: float) -> Alert | None:
-        """The canary ended without saying anything: it was not launched, was cancelled, or met a limit."""
-        if self.state != "canary":
-            return None
-        self.state, self.since, self.flying = "open", now, ""
-        return Alert("open", self.cause, f"{self.diagnosis}; the canary found nothing out, launching still pauses")
-
-    def lift(self) -> None:
-        """A person says to go on."""
-        self._reset()
-
-    def _close(self, why: str) -> Alert:
-        alert = Alert("closed", self.cause, f"{why}, launching goes on (it paused because {self.diagnosis})")
-        self._reset()
-        return alert
-
-    def _failed_canary(self, now: float) -> Alert:
-        self.canaries += 1
-        self.since, self.flying = now, ""
-        self.state = "stopped" if self.canaries >= self.max_canaries else "open"
-        if self.state == "open":
-            return Alert("open", self.cause, f"{self.diagnosis}; the canary failed too, launching still pauses")
-        many = "the canary failed" if self.canaries == 1 else f"{self.canaries} canaries failed"
-        return Alert("stopped", self.cause, f"{self.diagnosis}; {many} too, nothing more is launched")
-
-    def _tripped(self, now: float) -> Alert | None:
-        """Whether the newest failure makes it too many of one kind: the same fingerprint, or the same stage and host."""
-        newest, key = self._failures[-1]
-        # Of a host that is paused already nothing new is learned.
-        recent = [one for one in self._failures if 0 <= now - one[0].t <= self.within and one[0].host != self.host]
-        well = [(host, stage) for at, host, stage in self._successes if 0 <= now - at <= self.within]
-        alike = [one for one, its in recent if its == key]
-        near = [one for one, _ in recent if (one.stage, one.host) == (newest.stage, newest.host)]
-        for found, found_key in ((alike, key), (near, "")):
-            hosts = {one.host for one in found}
-            stage = max((one.stage for one in found), key=STAGES.index)
-            # What happens on several hosts may happen on any: to count only where it did would find it everywhere it looks.
-            came_through = sum((host in hosts or len(hosts) > 1) and not _after(stage, passed) for host, passed in well)
-            if len(found) < self.n or len(found) < self.share * (len(found) + came_through):
-                continue
-            elsewhere = {host for host, _ in well} - hosts
-            # Where one host was paused or given up already, it is not the only one.
-            self.host = newest.host if self.state == "closed" and len(hosts) == 1 and elsewhere else None
-            if self.state in ("closed", "stopped"):
-                self.state, self.since, self.canaries = "open", now, 0
-            self.stage, self._key = stage, found_key
-            self.cause = cause(found, bool(elsewhere))
-            self.diagnosis = diagnose(found, len(found) + came_through)
-            return Alert(self.state, self.cause, f"{self.diagnosis}; look at the {self.cause}, launching pauses")
-        return None
-
-    def to_json(self) -> dict[str, Any]:
-        names = ("state", "since", "diagnosis", "cause", "stage", "host", "flying", "canaries")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "key": self._key,
-            "failures": [one.to_json() for one, _ in self._failures],
-            "successes": [list(one) for one in self._successes],
-        }
-
-    def restore(self, data: object) -> None:
-        """Go on from what `to_json` gave; what is not readable is as if it had not been."""
-        self._reset()
-        if not isinstance(data, dict):
-            return
-        for one in _list(data.get("failures")):
-            try:
-                failure = Failure.from_json(one)
-            except ValueError:
-                continue
-            self._failures.append((failure, fingerprint(failure).key))
-        for one in _list(data.get("successes")):
-            if isinstance(one, list) and len(one) == 3 and isinstance(one[1], str) and one[2] in STAGES:
-                self._successes.append((_moment(one[0]), one[1], one[2]))
-        names = ("state", "diagnosis", "cause", "stage", "host", "flying", "key")
-        words = {name: data[name] for name in names if isinstance(data.get(name), str) and len(data[name]) < 4096}
-        if words.get("state") not in ("open", "canary", "stopped"):
-            return
-        self.state, self.since, self.host = words["state"], _moment(data.get("since")), words.get("host")
-        self.diagnosis = words.get("diagnosis", "many attempts failed")
-        self.cause = words["cause"] if words.get("cause") in CAUSES else "environment"
-        self.stage = words["stage"] if words.get("stage") in STAGES else STAGES[0]
-        self._key = words.get("key", "")
-        self.flying = words.get("flying", "") if self.state == "canary" else ""
-        canaries = data.get("canaries")
-        self.canaries = min(max(canaries, 0), self.max_canaries) if isinstance(canaries, int) else 0
-        if self.state == "canary" and not self.flying:
-            self.state = "open"  # nobody would ever tell of its end
+# What is to be looked at
 
 
 def cause(failures: Sequence[Failure], well_elsewhere: bool = False) -> str:
@@ -650,15 +480,6 @@ def cause(failures: Sequence[Failure], well_elsewhere: bool = False) -> str:
     one_host = len({one.host for one in failures}) == 1
     ours = sum(one.stage in OURS for one in failures) * 2 > len(failures)
     return "environment" if ours or most not in ("task", "agent") or (one_host and well_elsewhere) else "code"
-
-
-def _after(stage: str, other: str) -> bool:
-    order = {name: place for place, name in enumerate(STAGES)}
-    return order.get(stage, -1) > order.get(other, -1)
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 # What is tried again
