@@ -88,6 +88,8 @@ class SimField:
         self.worked: list[tuple[float, float]] = []
         self.began_at = self.t
         self.alerts: list[tuple[str, str]] = []
+        self.booked = Spend()
+        """What the run told last that it has spent."""
         self.early = 0
         """Launches while a known reset time was still to come."""
 
@@ -98,6 +100,7 @@ class SimField:
         return 0
 
     def today(self, total: Spend) -> Today:
+        self.booked = total
         return Today("day", total._replace(dollars=(total.dollars or 0.0) + self.world.spent_today))
 
     def alert(self, cause: str, text: str) -> None:

@@ -41,6 +41,9 @@ def simulate(
 def test_all_of_them_are_done_once(tmp_path: Path) -> None:
     picture, field, _ = simulate(tmp_path, 200, World(hosts=3), max_agents=20)
     assert picture["outcomes"] == {"ok": 200} and set(field.runs.values()) == {1}
+    assert field.booked.dollars == pytest.approx(picture["cost_usd"]), (
+        "what the last ones spent is in the day's sum too"
+    )
     assert field.most <= 20
 
 
