@@ -117,9 +117,9 @@ class Rule:
         self.checks.append((commit, tuple(tests)))
         return self._verdict(commit, tests)
 
-    def full(self, commit: str) -> Verdict:
+    def full(self, commit: str, tests: Sequence[str]) -> Verdict:
         self.fulls.append(commit)
-        return self._verdict(commit, ("full",))
+        return self._verdict(commit, ("full", *tests))
 
     def _verdict(self, commit: str, tests: Sequence[str]) -> Verdict:
         words = self.rule(self.lab.files(commit), tests) if self.rule else ""

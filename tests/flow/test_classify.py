@@ -61,8 +61,8 @@ class Repo:
     def changes(self) -> dict[str, Change]:
         return {change.path: change for change in changes(HOST, str(self.top), self.base, self.commit())}
 
-    def judge(self, rules: Rules | None = None, **more: bool) -> Judgement:
-        return judge(HOST, str(self.top), self.base, self.commit(), rules or Rules(), **more)
+    def judge(self, rules: Rules | None = None) -> Judgement:
+        return judge(HOST, str(self.top), self.base, self.commit(), rules or Rules())
 
     def seen(self) -> tuple[str, ...]:
         index = (self.top / ".git" / "index").read_bytes().hex()
@@ -271,7 +271,7 @@ def test_a_weakened_test_is_kept_out_unless_that_is_allowed(repo: Repo) -> None:
     judged = repo.judge()
     assert (paths(judged.implementation), paths(judged.other)) == (["src/app.py"], ["tests/test_g.py"])
     assert kept(judged) == {("tests/test_f.py", "assertion-removed")}
-    judged = repo.judge(allow_weaker=True)
+    judged = repo.judge(Rules(allowed=("tests/test_f.py",)))
     assert paths(judged.other) == ["tests/test_f.py", "tests/test_g.py"]
     assert [(one.rule, one.allowed) for one in judged.kept_out] == [("assertion-removed", True)]
 

@@ -229,6 +229,34 @@ def test_a_suite_goes_in_and_a_verified_branch_comes_out(shop: World, tmp_path: 
 
 
 @pytest.mark.slow
+def test_an_integrator_that_weakens_a_test_is_not_believed(shop: World, tmp_path: Path) -> None:
+    """The second of two that collide has a test of its own to bring; the integrator brings a weaker one."""
+    own = ("assert shop.tax(0) == 0", "assert shop.tax(0) == 0\n    assert shop.tax(100) == 19")
+    rate = edit("shop.py", "rate = 10", "rate = 0.19")
+    write(
+        tmp_path / "plays",
+        {
+            "test_tax": play(edit("test_shop.py", "tax(100) == 19", "tax(100) == 19.0"), rate, summary="First"),
+            "test_tax_of_nothing": play(
+                edit("test_shop.py", *own),
+                edit("shop.py", "rate = 10", "rate = 0.19 if price else 0"),
+                summary="Second",
+            ),
+            "integrator": play(
+                edit("shop.py", "rate = 0.19", "rate = 0.19 if price else 0"),
+                edit("test_shop.py", "assert shop.tax(0) == 0", "pass"),
+                summary="Both",
+            ),
+        },
+    )
+    told = improved(shop, tmp_path, "--run", "fix", "--times", "1")
+    ((name, left),) = told["left_out"].items()
+    assert name.endswith("test-tax-of-nothing") and not told["resolved"]
+    assert "the resolution is kept out for test_shop.py" in left["reason"]
+    assert "assert shop.tax(0) == 0" in shop.git("show", "muster-run/fix:test_shop.py")
+
+
+@pytest.mark.slow
 def test_what_is_done_in_an_open_branch_or_good_as_it_is_is_not_done_again(shop: World, tmp_path: Path) -> None:
     improved(shop, tmp_path, "--run", "fix", "--times", "1")
     again = improved(shop, tmp_path, "--run", "second", "--times", "1", code=1)

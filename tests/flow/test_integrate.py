@@ -314,6 +314,22 @@ def test_a_resolution_is_checked(lab: Lab, files: dict[str, Content] | None, why
     assert reason(done, "b") == f"conflicts with a in src/a.py{why}"
 
 
+def test_a_resolution_is_doubted_as_any_other_change(lab: Lab) -> None:
+    units = lab.row({"a": {"src/a.py": changed(2)}, "b": {"src/a.py": changed(2, word=b"other")}})
+    asked: list[Conflict] = []
+    told: list[tuple[str, str]] = []
+
+    def doubt(onto: str, commit: str) -> str:
+        told.append((onto, commit))
+        return "weakens a test"
+
+    resolve = resolution(lab, {"b": {"src/a.py": changed(2, word=b"both")}}, asked)
+    done = lab.integrate(units, resolve=resolve, doubt=doubt)
+    assert reason(done, "b") == "conflicts with a in src/a.py; the resolution weakens a test"
+    ((onto, commit),) = told
+    assert onto == asked[0].onto and lab.files(commit)["src/a.py"] == changed(2, word=b"both")
+
+
 def test_a_resolution_that_is_nowhere_is_refused(lab: Lab) -> None:
     units = [
         lab.unit("a", {"src/a.py": changed(2)}, severity=1),
@@ -459,8 +475,8 @@ def test_a_gate_that_is_red_only_once_is_flaky_and_costs_nobody(lab: Lab) -> Non
             verdict = super().check(commit, tests)
             return verdict._replace(ok=len(self.checks) != 1)
 
-        def full(self, commit: str) -> Verdict:
-            verdict = super().full(commit)
+        def full(self, commit: str, tests: Sequence[str]) -> Verdict:
+            verdict = super().full(commit, tests)
             return verdict._replace(ok=len(self.fulls) != 1)
 
     gate = Flaky(lab)
@@ -507,6 +523,21 @@ def test_what_only_the_whole_suite_finds_is_ejected_a_few_times_and_then_nothing
     none = lab.integrate(worse, gate, run="r2")
     assert none.why == "the whole suite is still red after 3 units were ejected: 2 bad" and not none.accepted
     assert [left.reason[:3] for left in none.left_out.values()].count("red") == 3
+
+
+def test_a_fix_that_a_later_change_of_other_files_undoes_is_seen_in_the_whole_suite(lab: Lab) -> None:
+    fix = lab.unit("fix", {"src/a.py": changed(1)}, tests=("t1",), severity=9)
+    units = [
+        fix,
+        lab.unit("undoes", {"src/other.py": b"undo\n"}, tests=("t2",)),
+        lab.unit("more", {"src/c.py": b"x\n"}),
+    ]
+
+    def rule(files: Files, tests: Sequence[str]) -> str:
+        return "t1 is failed" if "src/other.py" in files and {"full", "t1"} <= set(tests) else ""
+
+    done = lab.integrate(units, Rule(lab, rule))
+    assert names(done) == ["fix", "more"] and reason(done, "undoes") == "red in the gate: t1 is failed"
 
 
 # Bad input
@@ -749,7 +780,7 @@ def disturbed(folder: Path, stop: Callable[[str], None]) -> tuple[Lab, Callable[
             calm = any("flaky" in file.read_text() for file in (folder / "run" / "journal").glob("verdict-*"))
             return Verdict(not red and calm, red or "flaky")
 
-        def full(self, commit: str) -> Verdict:
+        def full(self, commit: str, tests: Sequence[str]) -> Verdict:
             ask(f"full {commit}")
             return Verdict(not without(b"full")(lab.files(commit), ()), "suite")
 
@@ -887,7 +918,7 @@ class Pytest:
         red = self.failing(commit) & set(tests)
         return Verdict(not red, f"{', '.join(sorted(red))} failed")
 
-    def full(self, commit: str) -> Verdict:
+    def full(self, commit: str, tests: Sequence[str]) -> Verdict:
         red = self.failing(commit)
         return Verdict(not red, f"{len(red)} failed" if red else "6 passed")
 

@@ -36,8 +36,8 @@ class Gate(Protocol):
         """Whether all tests of the commit can be collected, lint is content, and these tests pass."""
         ...
 
-    def full(self, commit: str) -> Verdict:
-        """Whether the whole suite is at least as good as it was on the base."""
+    def full(self, commit: str, tests: Sequence[str]) -> Verdict:
+        """Whether the whole suite is at least as good as it was on the base, and these tests, which were fixed, pass in it."""
         ...
 
 
@@ -85,9 +85,14 @@ class Jury:
             commit, ["check", commit, sorted(tests), again], lambda: self.gate.check(commit, tests), again
         )
 
-    def full(self, commit: str) -> Verdict:
-        first = self._heard(commit, ["full", commit, False], lambda: self.gate.full(commit), False)
-        return first if first.ok else self._heard(commit, ["full", commit, True], lambda: self.gate.full(commit), True)
+    def full(self, commit: str, tests: Sequence[str]) -> Verdict:
+        def heard(again: bool) -> Verdict:
+            return self._heard(
+                commit, ["full", commit, sorted(tests), again], lambda: self.gate.full(commit, tests), again
+            )
+
+        first = heard(False)
+        return first if first.ok else heard(True)
 
     def _heard(self, commit: str, key: list[Any], ask: Callable[[], Verdict], again: bool) -> Verdict:
         known = self.journal.get("verdict", key)
@@ -108,9 +113,15 @@ class Resolver:
     """Answers for conflicts, from before or from `ask`; `refs` is where they are held on to."""
 
     def __init__(
-        self, git: Repository, journal: Journal, refs: str, base: str, ask: Callable[[Conflict], str | None]
+        self,
+        git: Repository,
+        journal: Journal,
+        refs: str,
+        base: str,
+        ask: Callable[[Conflict], str | None],
+        doubt: Callable[[str, str], str],
     ) -> None:
-        self.git, self.journal, self.refs, self.base, self.ask = git, journal, refs, base, ask
+        self.git, self.journal, self.refs, self.base, self.ask, self.doubt = git, journal, refs, base, ask, doubt
         self.known = sorted(journal.all("resolution"), key=lambda answer: int(answer["number"]))
 
     def settle(self, piece: Piece, tree: str, merge: Merge, collides: Sequence[str]) -> tuple[str, str]:
@@ -158,7 +169,7 @@ class Resolver:
         if commit is None:
             return "", ""
         found = self.git.trees([commit]).get(commit)
-        flaw = self._flaw(piece, tree, found) if found else f"has no commit {shown(commit)}"
+        flaw = self._flaw(piece, tree, found) or self.doubt(onto, commit) if found else f"has no commit {shown(commit)}"
         return ("", f"the resolution {flaw}") if flaw or not found else (found, "")
 
     def _flaw(self, piece: Piece, tree: str, found: str) -> str:

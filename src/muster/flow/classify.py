@@ -59,7 +59,7 @@ class Rules(NamedTuple):
     protected: tuple[str, ...] = PROTECTED
     """Matched in any case: some file systems make no difference."""
     allowed: tuple[str, ...] = ()
-    """May be changed although it is protected."""
+    """May be changed although it is protected, and tests in it may get weaker."""
     implementation: tuple[str, ...] = ()
     """What is implementation although `other` says it is not."""
 
@@ -139,7 +139,7 @@ def changes(host: Host, repo: str, base: str, tip: str) -> list[Change]:
     return _changes(host, repo, base, tip)[0]
 
 
-def judge(host: Host, repo: str, base: str, tip: str, rules: Rules, allow_weaker: bool = False) -> Judgement:
+def judge(host: Host, repo: str, base: str, tip: str, rules: Rules) -> Judgement:
     """Sort what changed, and keep out what is protected, what leads out of the repository, and tests that got weaker.
 
     All test files are looked at together, so a test may move; where the file that it went to is kept out, so is the one that it left.
@@ -152,7 +152,7 @@ def judge(host: Host, repo: str, base: str, tip: str, rules: Rules, allow_weaker
         if _is_test(one.path, rules) and not one.mode_only
     }
     compared = weaken.compare(sources)
-    findings += [finding._replace(allowed=allow_weaker) for finding in compared.findings]
+    findings += [one._replace(allowed=_matches(one.path, rules.allowed)) for one in compared.findings]
     out = {finding.path for finding in findings if not finding.allowed}
     while left := [pair for pair in compared.moved if pair[1] in out and pair[0] not in out]:
         here, there = left[0]

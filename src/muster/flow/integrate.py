@@ -79,12 +79,13 @@ def integrate(
     gate: Gate,
     resolve: Callable[[Conflict], str | None],
     say: Callable[[dict[str, Any]], None],
+    doubt: Callable[[str, str], str] = lambda onto, commit: "",
     order: Sequence[str] = (),
 ) -> Delivery:
     """Make the branch `muster-run/RUN` of the units on top of the commit `base`; what is written down goes to `folder`.
 
     `kind` says of a path whether it is `implementation`; `resolve` gives a commit whose tree is a resolved conflict, or None;
-    `order` names the units that come first. Every unit is accepted, equal to an accepted one, or left out with a reason.
+    `doubt` says what is wrong with it as a change of another commit, as a phrase that begins with a verb; `order` names the units that come first. Every unit is accepted, equal to an accepted one, or left out with a reason.
     Raises `Refused` when the branch is checked out or holds work that was not delivered by this run, `GitFailed`
     when the repository is damaged or the disk full. May be killed anywhere and called again.
     """
@@ -106,7 +107,7 @@ def integrate(
     say({"kind": "ranked", "units": len(units), "order": list(reasons), "conflicts": len(graph)})
     journal = Journal(os.path.join(folder, "journal"))
     jury = Jury(git, gate, journal, refs, say)
-    resolver = Resolver(git, journal, refs, base, resolve)
+    resolver = Resolver(git, journal, refs, base, resolve, doubt)
     work = Integration(git, base, tree, queue, left, jury, resolver, say)
     commit, homes, proof, words, why = "", dict[str, str](), dict[str, str](), "", ""
     try:
@@ -170,7 +171,7 @@ class Integration:
             commit, homes = build(self.git, self.base, self.tree, self.applied, kind, run)
             if not commit:
                 raise Nothing("no unit was left that changes anything")
-            verdict = self.jury.full(commit)
+            verdict = self.jury.full(commit, self.fixed(len(self.applied)))
             if verdict.ok:
                 return commit, homes, verdict.words or "green"
             if chance:
@@ -199,10 +200,14 @@ class Integration:
 
     def eject_for_suite(self, verdict: Verdict) -> int:
         """The first piece that makes the whole suite red goes; returns the place to go on from."""
-        count = first_red(0, len(self.applied), lambda count: not self.jury.full(self.commit(count)).ok)
+
+        def full(count: int) -> Verdict:
+            return self.jury.full(self.commit(count), self.fixed(count))
+
+        count = first_red(0, len(self.applied), lambda count: not full(count).ok)
         if count < len(self.applied):
-            verdict = self.jury.full(self.commit(count))
-        if count == 1 and not (found := self.jury.full(self.base)).ok:
+            verdict = full(count)
+        if count == 1 and not (found := self.jury.full(self.base, ())).ok:
             raise Nothing(f"the whole suite is red on the base itself: {found.words}")
         return self.eject(count, verdict)
 
@@ -225,6 +230,10 @@ class Integration:
 
     def commit(self, count: int) -> str:
         return self.git.commits([(self.applied[count - 1].tree, self.base)])[0]
+
+    def fixed(self, count: int) -> tuple[str, ...]:
+        """The tests that the first `count` pieces fix."""
+        return tuple(dict.fromkeys(test for one in self.applied[:count] for test in one.piece.tests))
 
     def red(self, start: int, end: int) -> bool:
         return not self.check(start, end).ok

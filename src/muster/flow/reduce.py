@@ -8,12 +8,13 @@ import shlex
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import Fleet
 from ..errors import MusterError
-from . import author, baseline, classify, conduct, improve, integrate, memory, trial
+from . import author, baseline, classify, conduct, improve, integrate, memory, result, trial
 from . import run as runs
 from . import task as tasks
 from .baseline import Baseline
@@ -101,15 +102,11 @@ class Trials:
         if report.errors:
             file, text = next(iter(report.errors.items()))
             return Verdict(False, f"{file} cannot be collected", text[-4000:])
-        for test in tests:
-            own = [id for id in report.cases if trial.is_of(id, test)]
-            bad = next((id for id in own if report.outcome(id) != "passed"), "")
-            if bad or not own:
-                text = report.cases[bad].text[-4000:] if bad else report.screen
-                return Verdict(False, f"{bad or test} is {report.outcome(bad) if bad else 'gone'}", text)
+        if red := _unfixed(report, tests):
+            return red
         return Verdict(True, f"{len(tests)} tests pass" if tests else "all tests can be collected")
 
-    def full(self, commit: str) -> Verdict:
+    def full(self, commit: str, tests: Sequence[str]) -> Verdict:
         files = baseline.parts([one.function for one in self.work.before.tests], baseline.SHARDS)
         report = trial.spread(self.work.fleet, self.where, commit, files)
         if words := trial.unusable(report):
@@ -121,8 +118,21 @@ class Trials:
         for id, case in report.cases.items():
             if id not in self.before and case.outcome in trial.BAD:
                 return Verdict(False, f"{id} is new, and {case.outcome}", case.text[-4000:])
+        if red := _unfixed(report, tests):
+            return red
         passed = sum(case.outcome == "passed" for case in report.cases.values())
         return Verdict(True, f"{passed} of {len(report.cases)} tests pass on this very commit")
+
+
+def _unfixed(report: trial.Report, tests: Sequence[str]) -> Verdict | None:
+    """The first of these functions of which not every test that ran passed, or none ran."""
+    for test in tests:
+        own = [id for id in report.cases if trial.is_of(id, test)]
+        bad = next((id for id in own if report.outcome(id) != "passed"), "")
+        if bad or not own:
+            text = report.cases[bad].text[-4000:] if bad else report.screen
+            return Verdict(False, f"{bad or test} is {report.outcome(bad) if bad else 'gone'}", text)
+    return None
 
 
 # The integrator
@@ -158,6 +168,13 @@ def resolver(work: Reduction, kind: str, known: Mapping[str, Unit]) -> Any:
         return str(outcome["tip"]) if outcome.get("outcome") == "ok" and outcome.get("commits") else None
 
     return resolve
+
+
+def doubt(work: Reduction, onto: str, commit: str) -> str:
+    """What of a resolution would be kept out of a worker's branch: an integrator is believed no more than they are."""
+    judged = classify.judge(work.fleet.local, str(work.run.about()["repo"]), onto, commit, work.wish.rules)
+    found = next((one for one in judged.kept_out if not one.allowed), None)
+    return f"is kept out for {result.shown(found.path)}: {found.words}" if found else ""
 
 
 def ranking(work: Reduction, kind: str, found: Sequence[Unit]) -> list[str]:
@@ -224,6 +241,7 @@ def go(work: Reduction) -> Delivery:
         gate=Trials(work),
         resolve=resolver(work, kind, {unit.name: unit for unit in found}),
         say=lambda event: work.say(_event(run, event)),
+        doubt=partial(doubt, work),
         order=order,
     )
     runs.write(run.path("delivery.json"), delivery.to_json())
