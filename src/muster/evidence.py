@@ -37,6 +37,7 @@ REASON = {
     "ask": "question",
     "permission": "permission",
     "limit": "limit",
+    "retry": "retry",
 }
 
 

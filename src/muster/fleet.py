@@ -11,7 +11,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from contextlib import AbstractContextManager
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import config, evidence, fanout, hosts, store, tmux
 from .errors import MusterError, NotFound, TimedOut, Unreachable, UsageError
@@ -414,6 +415,12 @@ class Fleet:
 
         return work.diff(one, stat=stat, name_only=name_only, committed=committed)
 
+    def patch(self, one: Found) -> AbstractContextManager[IO[bytes]]:
+        """What `diff` gives, as it comes: an agent may have changed more than fits into memory."""
+        from . import work
+
+        return work.patch(one)
+
     def pull(
         self, one: Found, *, how: str = "", uncommitted: bool = False, force: bool = False, to: str = ""
     ) -> dict[str, Any]:
@@ -453,8 +460,8 @@ class Fleet:
 
         return records.recording(self, name, idle)
 
-    def artifacts(self, one: Found, limit: int) -> bytes:
-        """A tar of what the agent submitted as artifacts, cut at `limit`: hostile input."""
+    def artifacts(self, one: Found, limit: int) -> AbstractContextManager[IO[bytes]]:
+        """A tar of what the agent submitted as artifacts, cut at `limit`, as it comes: hostile input."""
         return store.artifacts(one.host, one.agent.id, limit)
 
     def transcript(self, name: str) -> list[dict[str, Any]]:

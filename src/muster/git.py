@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import IO, NamedTuple, TypeVar
 
 from .errors import MusterError, NotFound, Refused
-from .host import SH, CommandFailed, Host, shell_file
+from .host import SH, CommandFailed, Host, output, shell_file
 
 Key = TypeVar("Key")
 
@@ -205,6 +206,11 @@ def diff(
     flags = [flag for flag, on in wanted.items() if on] + ["--binary", "--full-index", "--no-renames"] * binary
     only = "1" if committed_only else ""
     return _ask(host, "work", "diff", tree.workdir, tree.gitdir, tree.shadow, only, *flags, what="cannot diff")
+
+
+def diff_stream(host: Host, tree: Tree) -> AbstractContextManager[IO[bytes]]:
+    """The same, as it comes."""
+    return output(host, _argv(host, "work", "diff", [tree.workdir, tree.gitdir, tree.shadow, ""]), "cannot diff")
 
 
 def info(host: Host, trees: Mapping[Key, Tree]) -> dict[Key, Info]:

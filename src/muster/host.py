@@ -6,10 +6,11 @@ files in `sh/`. Nothing above this module knows where a host is.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple, Protocol
 
 from .errors import MusterError, TimedOut
@@ -147,3 +148,23 @@ def checked(
     if done.returncode:
         raise CommandFailed(what or name, done.returncode, done.stderr)
     return done.stdout
+
+
+@contextlib.contextmanager
+def output(host: Host, argv: Sequence[str], what: str) -> Iterator[IO[bytes]]:
+    """What a command prints there, as it comes: it may be larger than memory. Who has enough of it leaves the rest unread.
+
+    Raises `Unreachable`, or `CommandFailed` where it did not come to a good end by itself.
+    """
+    quiet = ["sh", "-c", 'exec "$@" 2>/dev/null', "muster", *argv]  # the caller's terminal is not for its complaints
+    process = host.stream(quiet, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert process.stdout
+    try:
+        yield process.stdout
+        more = bool(process.stdout.read(1))
+    finally:
+        process.stdout.close()  # whoever still writes ends by that
+        process.wait()
+    if process.returncode and not more:
+        host.run(["true"])
+        raise CommandFailed(what, process.returncode, b"")

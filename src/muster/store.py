@@ -12,11 +12,12 @@ import math
 import os
 import socket
 import threading
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager
+from typing import IO, Any, NamedTuple
 
 from .cast import last_line
 from .errors import MusterError, NotFound, Refused
-from .host import CommandFailed, Host, checked, script
+from .host import CommandFailed, Host, checked, output, script, shell_file
 from .model import Agent, Load, check_name
 
 ANSWER_SECONDS = 5.0
@@ -214,9 +215,10 @@ def read(host: Host, agent_id: str, *names: str) -> dict[str, bytes]:
     return untar(checked(host, "get", agent_id, *names))
 
 
-def artifacts(host: Host, agent_id: str, limit: int) -> bytes:
-    """A tar of the folder `artifacts` of an agent, cut at `limit` bytes."""
-    return checked(host, "artifacts", agent_id, str(limit))
+def artifacts(host: Host, agent_id: str, limit: int) -> AbstractContextManager[IO[bytes]]:
+    """A tar of the folder `artifacts` of an agent, cut at `limit` bytes, as it comes; nothing when there is none."""
+    argv = ["sh", "-c", shell_file("artifacts"), "muster-artifacts", host.home, agent_id, str(limit)]
+    return output(host, argv, f"the artifacts of {agent_id}")
 
 
 def record(agent: Agent) -> bytes:

@@ -6,7 +6,8 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import IO, TYPE_CHECKING, Any
 
 from . import git
 from .errors import MusterError, NotFound, Refused, UsageError
@@ -38,6 +39,11 @@ def counts(fleet: Fleet, statuses: Iterable[Status]) -> dict[tuple[str, str], tu
 def diff(one: Found, *, stat: bool, name_only: bool, committed: bool) -> bytes:
     _comparable(one.agent)
     return git.diff(one.host, tree(one.agent), stat=stat, name_only=name_only, committed_only=committed)
+
+
+def patch(one: Found) -> AbstractContextManager[IO[bytes]]:
+    _comparable(one.agent)
+    return git.diff_stream(one.host, tree(one.agent))
 
 
 def pull(fleet: Fleet, one: Found, *, how: str, uncommitted: bool, force: bool, to: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import signal
@@ -52,17 +53,44 @@ def finish(world: World, items: str, name: str, marks: Path) -> None:
     assert process.wait(timeout=240) == 0, said
 
 
+#: When the process is killed: at any time while it takes up what there is, when an agent is about to be made, in the middle of a
+#: harvest, and between an outcome and its agent's end.
+MOMENTS = ("any", "launch", "harvest", "any", "clear", "any")
+
+
+def await_moment(world: World, process: subprocess.Popen[bytes], moment: str, chance: random.Random) -> None:
+    """Until this process has come to such a moment, or to its end."""
+    tasks, began = world.muster_home / "runs" / "wild" / "tasks", time.time()
+    late = time.monotonic() + (chance.uniform(0.05, 1.0) if moment == "any" else 60)
+    done, missing = {"launch": ("agent.json", "status.json"), "harvest": ("status.json", "outcome.json")}.get(
+        moment, ("outcome.json", "cleared")
+    )
+
+    def come() -> bool:
+        for path in tasks.glob(f"*/attempt-*/{done}"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime > began and not (path.parent / missing).exists():
+                    return True
+        return False
+
+    while process.poll() is None and time.monotonic() < late and (moment == "any" or not come()):
+        time.sleep(0.002)
+
+
 def disturbed(world: World, tmp_path: Path, kills: int) -> None:
     world.git("config", "user.name", "Ann")
     world.git("config", "user.email", "ann@example.invalid")
     items = "".join(f"task-{number}\n" for number in range(TASKS))
     finish(world, items, "calm", tmp_path / "calm")
     chance = random.Random(9)
-    for _ in range(kills):
-        process = begin(world, items, "wild", tmp_path / "wild")
-        time.sleep(chance.uniform(0.1, 1.5))
+    for number in range(kills):
+        moment = MOMENTS[number % len(MOMENTS)]
+        process = begin(world, items, "wild", tmp_path / "wild", at_once=2)
+        await_moment(world, process, moment, chance)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert process.wait() == -signal.SIGKILL, f"kill {number} ({moment}) came too late: the run was over"
+        assert process.stdout
+        process.stdout.close()
     finish(world, items, "wild", tmp_path / "wild")
     assert result(world, "wild") == result(world, "calm")
     begun = Counter((tmp_path / "wild").read_text().split())

@@ -57,9 +57,15 @@ class World(NamedTuple):
     """Hosts that answer no more after so many seconds."""
     full: tuple[str, ...] = ()
     """Hosts on which nothing can be launched."""
+    cut: float = 0.0
+    """How many of the launches go well there and are not heard of here."""
+    stuck: int = 0
+    """So often nothing can be cleared away."""
     ends: tuple[tuple[str, float], ...] = (("ok", 1.0),)
     """`ok`, `failed`, `hang`, `silent` (its turn ends without a result), `forgets` (the same, until it is told), `launch` (it
-    cannot be launched)."""
+    cannot be launched), `says` (it submits that it failed, in words of its own)."""
+    words: str = ""
+    """Those words."""
     memory: float = 16 * GB
     per_agent: float = 0.3 * GB
     launch: tuple[float, float] = (0.1, 3.0)
@@ -90,6 +96,7 @@ class SimField:
         self.alerts: list[tuple[str, str]] = []
         self.booked = Spend()
         """What the run told last that it has spent."""
+        self.unclear = 0
         self.early = 0
         """Launches while a known reset time was still to come."""
 
@@ -147,6 +154,8 @@ class SimField:
         self.agents[place][str(attempt.agent["name"])] = One(
             self.t, works, end, self.chance.uniform(*self.world.dollars)
         )
+        if self.chance.random() < self.world.cut:
+            raise Unreachable(f"host {place} did not answer within 5 s")
         self.most = max(self.most, sum(map(len, self.agents.values())))
 
     def look(self, place: str) -> Sight:
@@ -194,7 +203,10 @@ class SimField:
             return Status(agent, "", "local", "ready", since=one.begun + one.told, now=self.t)
         if one.end == "forgets" and self.t < one.heard + 1:
             return Status(agent, "", "local", "ready" if self.t < one.heard else "working", since=one.begun, now=self.t)
-        return Status(agent, "", "local", "ready", since=one.begun, now=self.t, result=RESULT)
+        result = RESULT
+        if one.end == "says":
+            result = json.dumps({**json.loads(RESULT), "outcome": "failed", "reason": self.world.words})
+        return Status(agent, "", "local", "ready", since=one.begun, now=self.t, result=result)
 
     def tell(self, attempt: Attempt, text: str, answer: bool) -> None:
         if one := self.agents[str(attempt.agent["place"])].get(str(attempt.agent["name"])):
@@ -211,6 +223,9 @@ class SimField:
 
     def clear(self, attempt: Attempt) -> None:
         self._reach(str(attempt.agent["place"]))
+        if self.unclear < self.world.stuck:
+            self.unclear += 1
+            raise MusterError("it does not go away")
         one = self.agents[str(attempt.agent["place"])].pop(str(attempt.agent["name"]), None)
         if one:
             self.worked.append((self.t, min(one.works, self.t - one.begun)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import pytest
 
 from muster import Status
 from muster.flow import run as runs
-from muster.flow.breaker import Breaker
+from muster.flow.breaker import Breaker, Pause
 from muster.flow.governor import Governor, Limits
-from muster.flow.map import HALF_MADE, Plan, Scheduler
+from muster.flow.map import CLEAR_TRIES, HALF_MADE, Plan, Scheduler
 from muster.flow.run import Attempt
-from muster.flow.task import items, tasks
+from muster.flow.task import Task, items, tasks
 from muster.flow.watch import Rules
 
 from .sim import One, SimField, World
@@ -209,3 +210,129 @@ def test_an_agent_that_was_only_half_made_is_made_anew_in_the_same_attempt(tmp_p
     assert Scheduler(run, rules, governor, Breaker(), field, lambda event: None, random.random).go()
     (task,) = run.picture()["tasks"]
     assert (task["outcome"], task["attempts"], task["agent"]) == ("ok", 1, "sim-1-0001@h0")
+
+
+def test_what_was_seen_to_be_spent_by_agents_that_are_lost_is_not_forgotten(tmp_path: Path) -> None:
+    """Their hosts die in the middle of it: the budget is held all the same."""
+    dead = tuple((f"h{number}", 250.0) for number in range(3))
+    world = World(hosts=4, works=(400.0, 600.0), dollars=(4.0, 6.0), dead=dead)
+    picture, field, _ = simulate(tmp_path, 200, world, dollars=150.0)
+    lost = [task for task in picture["tasks"] if task["attempts"] > 1 or task["outcome"] == "lost"]
+    assert lost and all(task["cost_usd"] for task in lost if task["seconds"])
+    # What agents spent on a host that does not answer any more nobody can see: 10 minutes of patience at most.
+    spent = sum(one.dollars * min(1.0, 250.0 / one.works) for host, _ in dead for one in field.agents[host].values())
+    assert picture["cost_usd"] >= spent * 0.9
+
+
+def test_an_agent_whose_launch_was_not_heard_of_is_not_left_behind(tmp_path: Path) -> None:
+    picture, field, _ = simulate(tmp_path, 60, World(hosts=3, cut=0.2), retries=3)
+    assert picture["outcomes"]["ok"] > 55 and max(field.runs.values()) > 1, "some were launched twice"
+
+
+def test_an_agent_that_cannot_be_cleared_away_is_tried_again_and_then_named(tmp_path: Path) -> None:
+    picture, _, scheduler = simulate(tmp_path / "some", 10, World(stuck=CLEAR_TRIES))
+    assert picture["outcomes"] == {"ok": 10}
+    kinds = Counter(event["kind"] for event in scheduler.run.events())
+    assert (kinds["uncleared"], kinds["left"]) == (CLEAR_TRIES, 0)
+    made = tasks(items("one"), "Look at {item}", [])
+    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    field = SimField(World(stuck=100))
+    plan = Plan(("h0",), Rules(True))
+    assert Scheduler(
+        run, plan, Governor(Limits(), field.now()), Breaker(), field, lambda event: None, random.random
+    ).go()
+    (told,) = [event["reason"] for event in run.events() if event["kind"] == "left"]
+    assert "muster destroy sim-1-0001@h0" in told and field.agents["h0"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["usage limit reached, try again in 7 d", "429 too many requests", "overloaded_error", "credit balance is too low"],
+)
+def test_the_words_of_an_agent_that_failed_steer_nothing(tmp_path: Path, words: str) -> None:
+    world = World(works=(1.0, 5.0), ends=(("says", 1.0),), words=words)
+    picture, field, scheduler = simulate(tmp_path, 2, world)
+    assert picture["outcomes"] == {"failed": 2} and {task["attempts"] for task in picture["tasks"]} == {2}
+    assert field.t - field.began_at < 120 and not field.alerts
+    assert scheduler.governor.window >= 4, "nobody is held back by it"
+
+
+def test_a_canary_that_a_killed_process_had_flying_holds_nobody_up(tmp_path: Path) -> None:
+    made = tasks(items("".join(f"t{n}\n" for n in range(5))), "Look at {item}", [])
+    for name, begun in (("gone", False), ("half", True)):
+        run = runs.make(str(tmp_path), name, {"digest": "d", "type": "sim"}, made)
+        if begun:  # written down, and no agent came of it
+            run.begin(made[0].id, 1, {"name": f"{name}-0001", "place": "h0", "address": "x"}, "x")
+        field, breaker = SimField(World()), Breaker()
+        breaker.pauses[None] = Pause(field.now(), "launch", "", "environment", "many failed")
+        assert breaker.canary(field.now() + 100, made[0].id, ("h0",)) and breaker.pauses[None].flying
+        governor = Governor(Limits(), field.now())
+        scheduler = Scheduler(
+            run, Plan(("h0",), Rules(True)), governor, breaker, field, lambda event: None, lambda: 0.0
+        )
+        assert scheduler.go() and run.picture()["outcomes"] == {"ok": 5}
+
+
+def test_a_run_in_which_nothing_can_be_launched_says_why(tmp_path: Path) -> None:
+    made = tasks(items("one"), "Look at {item}", [])
+    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    field = SimField(World(memory=1 << 20))
+    said: list[str] = []
+
+    def say(event: dict[str, Any]) -> None:
+        if event["kind"] == "held":
+            said.append(event["reason"])
+            field.world = field.world._replace(memory=1 << 34)
+
+    governor = Governor(Limits(), field.now())
+    assert Scheduler(run, Plan(("h0",), Rules(True)), governor, Breaker(), field, say, random.random).go()
+    assert said == ["no room: h0 has 1 MB of memory free"]
+
+
+def test_agents_of_a_killed_process_count_towards_the_most_that_may_be_launched(tmp_path: Path) -> None:
+    made = tasks(items("".join(f"t{n}\n" for n in range(20))), "Look at {item}", [])
+    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    for task in made[:4]:
+        begun = run.begin(task.id, 1, {"name": f"x-{task.number}", "place": "h0", "address": "x"}, "x")
+        run.end(begun, {"outcome": "ok", "final": True})
+    field = SimField(World())
+    governor = Governor(Limits(agents=10), field.now())
+    assert Scheduler(
+        run, Plan(("h0",), Rules(True)), governor, Breaker(), field, lambda event: None, random.random
+    ).go()
+    assert len(field.began) == 6 and run.picture()["outcomes"] == {"ok": 10, "over-budget": 10}
+
+
+def test_limits_and_ends_that_people_asked_for_use_up_no_retry(tmp_path: Path) -> None:
+    """With one retry: two interrupts, then a failure, then it goes well. And a limit is waited for also without any."""
+    (task,) = tasks(items("one"), "Look at {item}", [])
+    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, [task])
+    for number in (1, 2):
+        begun = run.begin(task.id, number, {"name": f"x-{number}", "place": "h0", "address": "x"}, "x")
+        run.end(begun, {"outcome": "cancelled", "final": False})
+
+    class Field(SimField):
+        def launch(self, task: Task, attempt: Attempt) -> None:
+            self.world = self.world._replace(ends=(("failed" if not self.began else "ok", 1.0),))
+            super().launch(task, attempt)
+
+    field = Field(World())
+    plan, governor = Plan(("h0",), Rules(True), retries=1), Governor(Limits(), field.now())
+    assert Scheduler(run, plan, governor, Breaker(), field, lambda event: None, random.random).go()
+    assert run.picture()["outcomes"] == {"ok": 1} and len(field.began) == 2
+
+    class Limited(Field):
+        def _status(self, name: str, one: One, reset: float) -> Status:
+            status = super()._status(name, one, reset)
+            return status._replace(last_line="API Error: 429 too many requests") if status.state == "failed" else status
+
+    run = runs.make(str(tmp_path), "sim-2", {"digest": "d", "type": "sim"}, [task])
+    field = Limited(World())
+    plan, governor = Plan(("h0",), Rules(True), retries=0), Governor(Limits(), field.now())
+    assert Scheduler(run, plan, governor, Breaker(), field, lambda event: None, random.random).go()
+    assert run.picture()["outcomes"] == {"ok": 1} and len(field.began) == 2
+
+
+def test_a_measurement_is_as_old_as_the_look_that_made_it(tmp_path: Path) -> None:
+    _, field, scheduler = simulate(tmp_path, 3, World())
+    assert all(load.at is not None and load.at < field.t for load in scheduler.loads.values())

@@ -95,6 +95,52 @@ def test_one_process_at_a_time_runs_it(tmp_path: Path) -> None:
     assert not os.path.exists(run.folder)
 
 
+def test_readers_do_not_keep_anybody_from_running_it(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    with run.holding():
+        pass
+    code = f"from muster.flow.run import Run\nr = Run({run.folder!r})\nprint(1, flush=True)\nwhile True: r.held()"
+    others = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        assert all(other.stdout and other.stdout.readline() for other in others)
+        for _ in range(300):
+            with run.holding():
+                pass
+    finally:
+        for other in others:
+            other.kill()
+            other.communicate()
+
+
+def test_wishes_of_several_people_at_once_are_all_kept(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    codes = [
+        f"from muster.flow.run import Run\nr = Run({run.folder!r})\nfor n in range(200): r.ask(**{{f'{who}{{n}}': n}})"
+        for who in "ab"
+    ]
+    for process in [subprocess.Popen([sys.executable, "-c", code]) for code in codes]:
+        assert process.wait() == 0
+    assert len(run.control()) == 400
+
+
+def test_an_event_for_which_there_is_no_room_spoils_no_other(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    run.event("launch", 1.0)
+    size = os.path.getsize(run.path("events.jsonl"))
+    code = f"""
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({size + 10}, {size + 10}))
+from muster.flow.run import Run
+try: Run({run.folder!r}).event("outcome", 2.0)
+except OSError as error: print(error.errno)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout == "28\n"
+    run.event("finished", 3.0)
+    assert [event["kind"] for event in run.events()] == ["launch", "finished"]
+
+
 def test_an_unfinished_run_of_the_same_input_is_found(tmp_path: Path) -> None:
     assert runs.unfinished(str(tmp_path), "d") is None
     run = made(tmp_path)

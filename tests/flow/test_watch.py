@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from muster import Agent, Status
-from muster.flow.watch import COUNTED, LAST_WORDS, MISSING, TAKEN_UP, Act, Memo, Rules, watch
+from muster import Address, Agent, AgentType, Spec, Status
+from muster.flow import conduct
+from muster.flow.watch import COUNTED, LAST_WORDS, LIMIT_SECONDS, MISSING, PLEAS, TAKEN_UP, Act, Memo, Rules, watch
 
 NOW = 1000.0
 GOOD = '{"version":1,"outcome":"ok","summary":"done","reason":"","escalate":[],"artifacts":[],"t":1}'
@@ -41,6 +42,9 @@ def seen(state: str, reason: str = "", **more: Any) -> Status:
         ("a dialog", seen("waiting", "dialog"), CLIENT, "end", "blocked", "it waits for a dialog"),
         ("a limit", seen("waiting", "limit", until=2000.0), CLIENT, "wait", "", ""),
         ("the limit is over", seen("ready", "limit is over"), CLIENT, "tell", "", ""),
+        ("a command that wrote nonsense and runs", seen("working", result=BAD), COMMAND, "wait", "", ""),
+        ("a command that wrote nonsense and ended well", seen("done", result=BAD), COMMAND, "end", "invalid", None),
+        ("a command that submitted and runs", seen("working", result=GOOD), COMMAND, "wait", "", ""),
     ],
 )
 def test_what_is_done(what: str, status: Status, rules: Rules, act: str, outcome: str, reason: str | None) -> None:
@@ -117,7 +121,15 @@ def test_without_a_sign_of_work_it_has_stalled_and_a_limit_is_no_stall() -> None
     assert [act.outcome for act in twice(seen("working"), CLIENT, 61)] == ["", "stalled"]
     assert [act.outcome for act in twice(seen("working"), COMMAND, 10**6)] == ["", ""]
     limit = seen("waiting", "limit", until=NOW + 10**6)
-    assert [(act.what, act.limited) for act in twice(limit, CLIENT, 10**5)] == [("wait", True)] * 2
+    assert [(act.what, act.limited) for act in twice(limit, CLIENT, 10**5)] == [("wait", "quota")] * 2
+
+
+def test_a_client_may_not_hang_for_ever_and_a_command_may_be_silent() -> None:
+    wish = conduct.Wish(Spec(Address("")), "", (), [])
+    client, command = AgentType("x", ("x",), speaks=True), AgentType("y", ("y",))
+    assert (conduct.rules(client, wish).stall, conduct.rules(command, wish).stall) == (conduct.STALL, 0)
+    assert [conduct.rules(kind, wish._replace(stall=5.0)).stall for kind in (client, command)] == [5.0, 5.0]
+    assert conduct.rules(client, wish._replace(stall=0.0)).stall == 0, "who says so"
 
 
 def test_any_change_is_a_sign_of_work() -> None:
@@ -134,3 +146,37 @@ def test_one_that_is_not_there_is_waited_for_before_it_is_lost() -> None:
     back = watch(seen("working"), memo, NOW + MISSING, CLIENT)[1]
     assert watch(None, back, NOW + MISSING + 1, CLIENT)[0].what == "wait"
     assert watch(None, memo, NOW + MISSING + 1, CLIENT)[0].outcome == "lost"
+
+
+def test_a_result_that_was_sent_back_makes_no_good_end_of_a_client_that_leaves() -> None:
+    _, memo = watch(seen("ready", result=BAD), Memo(NOW), NOW, CLIENT)
+    assert watch(seen("done", result=BAD), memo, NOW + 60, CLIENT)[0].outcome == "invalid"
+
+
+def test_a_limit_without_an_end_is_told_once_tried_more_and_more_seldom_and_then_given_up() -> None:
+    memo, now, told, acts = Memo(NOW, active=NOW), NOW, 0, []
+    status = seen("waiting", "limit", since=NOW, last_line="no more")
+    while not acts or acts[-1].what != "end":
+        act, memo = watch(status, memo, now, CLIENT)
+        told += bool(act.limited)
+        acts += [act] if act.what != "wait" else []
+        now += LIMIT_SECONDS / 10
+        assert now - NOW < 24 * 3600, "a run may not wait for it for ever"
+    assert told == 1, "one agent that waits must not hold back all others again and again"
+    assert [act.what for act in acts] == ["tell"] * PLEAS + ["end"] and acts[-1].outcome == "stalled"
+    assert now - NOW > 5 * 3600, "the longest of the short windows is waited for"
+    _, memo = watch(status, Memo(NOW), NOW, CLIENT)
+    assert watch(status._replace(since=NOW + 9), memo, NOW + 9, CLIENT)[0].limited == "quota", "it met it once more"
+
+
+def test_a_client_that_tries_again_by_itself_is_a_sign_of_overload_each_time() -> None:
+    first, memo = watch(seen("working", "retry", since=1.0), Memo(NOW), NOW, CLIENT)
+    assert (first.what, first.limited) == ("wait", "overload")
+    assert not watch(seen("working", "retry", since=1.0), memo, NOW, CLIENT)[0].limited
+    assert watch(seen("working", "retry", since=2.0), memo, NOW, CLIENT)[0].limited == "overload"
+
+
+def test_what_an_agent_says_of_its_end_is_known_as_its_own_words() -> None:
+    failed = GOOD.replace('"ok"', '"failed"').replace('"reason":""', '"reason":"429 too many requests"')
+    assert watch(seen("done", result=failed), Memo(NOW), NOW, CLIENT)[0].claimed
+    assert not watch(seen("failed", "exit 1", last_line="429"), Memo(NOW), NOW, COMMAND)[0].claimed

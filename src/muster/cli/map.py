@@ -32,7 +32,7 @@ goes on with it. Ctrl-C lets the agents that run come to their end, a second one
 REST = "ARGS"
 #: Events that people are told of as they are; of the others they see what comes of them.
 TOLD = frozenset(
-    "baseline plan scouted gathered again paused resumed draining stopping alert question canary "
+    "baseline plan scouted gathered again paused resumed draining stopping alert question canary held left "
     "reduce-ranked reduce-check reduce-conflict reduce-ejected reduce-full reduce-nothing".split()
 )
 #: How old the page of a run may become.
@@ -75,9 +75,9 @@ def agents(parser: argparse.ArgumentParser) -> None:
     add(
         "--stall",
         type=parse_seconds,
-        default=0.0,
+        default=None,
         metavar="TIME",
-        help="an agent without a sign of work for so long has stalled",
+        help="an agent without a sign of work for so long has stalled; 0: never (default: 30m for a client, 0 for a command)",
     )
     add(
         "--retries",

@@ -22,7 +22,7 @@ muster runs escalations
 """
 TEXT = """
 Shows the runs of map and improve, or one of them with all its tasks. Some actions ask something of the process that runs it: pause (no more is
-launched) and resume, stop (its agents are harvested and ended, the rest is cancelled), set (another limit). rm removes a run's
+launched) and resume, stop (its agents are harvested and ended, the rest is cancelled; also when that process was killed), set (another limit). rm removes a run's
 directory and its agents; branches stay. escalations shows what agents want somebody to know, close ID hides one of them.
 """
 ACTIONS = ("show", "pause", "resume", "stop", "set", "rm", "escalations", "close")
@@ -68,6 +68,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         one.ask(**_values(args.values))
         told = f"{one.name}: {' '.join(args.values)}"
     else:
+        if not one.held() and args.action == "stop" and not one.finished():
+            return _end(args, fleet, one)
         if not one.held():
             raise UsageError(f"nobody runs {one.name} now ({one.state()})", f"muster runs show {one.name}")
         wish: dict[str, Any] = {"state": {"pause": "paused", "resume": "", "stop": "stopped"}[args.action]}
@@ -77,6 +79,19 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         render.document({"name": one.name, "action": args.action})
     else:
         render.note(told)
+    return 0
+
+
+def _end(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
+    """Nobody is there to be asked: its agents may still be at work, and are ended from here."""
+    from ..flow import conduct, trial
+
+    conduct.stop(fleet, one, lambda event: None)
+    trial.sweep(fleet, one.name)
+    if args.json:
+        render.document({"name": one.name, "action": "stop"})
+    else:
+        render.note(f"stopped {one.name}: what its agents did is kept (muster runs show {one.name})")
     return 0
 
 

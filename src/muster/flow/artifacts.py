@@ -10,7 +10,7 @@ import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 from .result import name_flaw, shown
 
@@ -26,7 +26,7 @@ _CHUNK = 64 << 10
 _KINDS = {b"1": "a hard link", b"2": "a symlink", b"3": "a device", b"4": "a device", b"6": "a pipe"}
 
 
-def unpack(archive: bytes | BinaryIO, into: Path, limit: int = BYTES_MOST) -> list[str]:
+def unpack(archive: bytes | IO[bytes], into: Path, limit: int = BYTES_MOST) -> list[str]:
     """Write the plain files of an archive below `into`, which is made; returns what was refused, each with its reason.
 
     The archive is what `tar -cf - -C ARTIFACTS .` writes, not compressed. At most `limit` bytes in `FILES_MOST` files are
@@ -117,7 +117,7 @@ class _Damage(Exception):
 class _Stream:
     """The bytes of an archive, forward only and up to a limit."""
 
-    def __init__(self, stream: BinaryIO, most: int) -> None:
+    def __init__(self, stream: IO[bytes], most: int) -> None:
         self._stream, self._left = stream, most
         self.empty = True
         self.pending = 0

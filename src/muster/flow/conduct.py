@@ -20,6 +20,8 @@ from .map import Plan, Scheduler
 from .purse import Estimate
 from .watch import Rules
 
+#: A client that gives no sign of work for so long hangs; a command may be silent as long as it likes.
+STALL = 1800.0
 #: The launches of so long share one look at the user's repository.
 SOURCE_SECONDS = 2.0
 
@@ -40,7 +42,8 @@ class Wish(NamedTuple):
     new: bool = False
     keep: bool = False
     retries: int = 1
-    stall: float = 0.0
+    stall: float | None = None
+    """None: as is usual for the type."""
     limits: Limits = Limits()
     questions: str = "answer"
 
@@ -114,7 +117,17 @@ def go(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
         return done
 
 
-def work(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
+def stop(fleet: Fleet, run: runs.Run, say: Say) -> None:
+    """End a run that nobody runs any more: its agents are harvested and ended, the rest is cancelled."""
+    about = run.about()
+    spec = Spec(Address(""), str(about["type"]), permissions=str(about.get("permissions") or "ask"))
+    wish = Wish(spec, "", (), [], tuple(about.get("places") or ("",)))
+    with run.holding():
+        if work(fleet, wish, run, say, lambda scheduler: None, wanted="stopped"):
+            finish(run, say)
+
+
+def work(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown, wanted: str = "") -> bool:
     """All tasks that the run has now, by the process that holds it."""
     kind = fleet.type(wish.spec.type)
     limits = estimate(fleet, wish)[1]
@@ -124,9 +137,9 @@ def work(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> boo
     governor = Governor.from_json(limits, state.get("governor"), field.now())
     breaker = Breaker()
     breaker.restore(state.get("breaker"))
-    if run.control():
-        run.ask(state="")  # what was asked of the process before
-    plan = Plan(wish.places, Rules(kind.speaks, wish.stall, wish.questions), wish.retries)
+    if run.control() or wanted:
+        run.ask(state=wanted)  # and no more what was asked of the process before
+    plan = Plan(wish.places, rules(kind, wish), wish.retries)
     scheduler = Scheduler(run, plan, governor, breaker, field, say, random.random)
     field.waits = lambda: shown(scheduler)
     undo = field.heed_interrupts()
@@ -134,6 +147,11 @@ def work(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> boo
         return scheduler.go()
     finally:
         undo()
+
+
+def rules(kind: AgentType, wish: Wish) -> Rules:
+    usual = STALL if kind.speaks else 0.0
+    return Rules(kind.speaks, usual if wish.stall is None else wish.stall, wish.questions)
 
 
 def finish(run: runs.Run, say: Say, **more: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import Address, Fleet, Host, Spec, Status
-from ..errors import MusterError, NotFound, Unreachable
+from ..errors import MusterError, NotFound, Refused, Unreachable
 from . import artifacts, author, budget, result
 from .governor import HostLoad, Spend
 from .map import Key, Sight
@@ -85,7 +86,21 @@ class FleetField:
             env={**self.wish.env, **env},
             branch=task.base or self.wish.branch,
         )
-        self.fleet.create(spec)
+        try:
+            self.fleet.create(spec)
+        except Refused:
+            with contextlib.suppress(NotFound):
+                self._mine(attempt)
+                return  # it was made already, for this very attempt
+            raise
+
+    def _mine(self, attempt: Attempt) -> Any:
+        """The agent of an attempt. NotFound where there is none, or it is somebody else's that has its name."""
+        one = self.fleet.get(str(attempt.agent["address"]))
+        labels = one.agent.labels
+        if (labels.get("run"), labels.get("task")) != (self.run.name, attempt.task):
+            raise NotFound(f"{one.agent.name} is no agent of {self.run.name}")
+        return one
 
     def look(self, place: str) -> Sight:
         glance = self.fleet.glance(place)
@@ -101,7 +116,7 @@ class FleetField:
         )
 
     def tell(self, attempt: Attempt, text: str, answer: bool) -> None:
-        one = self.fleet.get(str(attempt.agent["address"]))
+        one = self._mine(attempt)
         (self.fleet.answer if answer else self.fleet.message)(one, text)
 
     def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
@@ -109,7 +124,7 @@ class FleetField:
         errors: list[str] = []
         told: dict[str, Any] = {"harvest_errors": errors}
         try:
-            one = self.fleet.get(address)
+            one = self._mine(attempt)
         except NotFound as error:
             errors.append(error.message)
             return told
@@ -143,7 +158,7 @@ class FleetField:
         told |= {"tokens": bill.tokens, "cost_usd": bill.cost_usd}
         put("usage.json", _json(status.usage))
         if one.agent.base:
-            part("diff", lambda: put("diff.patch", self.fleet.diff(one)[:DIFF_MAX]))
+            part("diff", lambda: self._diff(one, os.path.join(attempt.folder, "diff.patch"), errors))
             part("commits", lambda: told.update(self._commits(one)))
         # What could not be brought home stays where it is.
         told["kept"] = any(error.startswith("commits:") for error in errors)
@@ -152,12 +167,23 @@ class FleetField:
     def _artifacts(self, one: Any, attempt: Attempt, errors: list[str]) -> None:
         from pathlib import Path
 
-        archive = self.fleet.artifacts(one, ARTIFACTS_MAX)
-        if archive:
-            into = Path(attempt.folder) / "artifacts"
-            shutil.rmtree(into, ignore_errors=True)  # half of it, from a harvest that was cut off
+        into = Path(attempt.folder) / "artifacts"
+        shutil.rmtree(into, ignore_errors=True)  # half of it, from a harvest that was cut off
+        with self.fleet.artifacts(one, ARTIFACTS_MAX) as archive:
             refused = artifacts.unpack(archive, into, ARTIFACTS_MAX)
-            errors += [f"artifacts: {words}" for words in refused[:20]]
+        with contextlib.suppress(OSError):
+            into.rmdir()  # it submitted none
+        errors += [f"artifacts: {words}" for words in refused[:20]]
+
+    def _diff(self, one: Any, path: str, errors: list[str]) -> None:
+        with self.fleet.patch(one) as patch, open(f"{path}.tmp", "wb") as file:
+            left = DIFF_MAX
+            while left and (piece := patch.read(min(left, 1 << 20))):
+                file.write(piece)
+                left -= len(piece)
+        os.replace(f"{path}.tmp", path)
+        if not left:
+            errors.append(f"diff: it is cut at {DIFF_MAX >> 20} MB")
 
     def _commits(self, one: Any) -> dict[str, Any]:
         """Its branch, and what it had not committed as a commit on the side; a ref of the run holds both, whatever becomes of the agent."""
@@ -177,11 +203,11 @@ class FleetField:
         return found
 
     def clear(self, attempt: Attempt) -> None:
-        """One that has not done its task is only stopped: somebody may want to talk to it."""
+        """One that has not done its task, or whose work could not be brought home, is only stopped: somebody may want to see to it."""
         told = attempt.outcome or {}
-        keep = self.keep or (attempt.final and told.get("outcome") != "ok")
+        keep = self.keep or told.get("kept") or (attempt.final and told.get("outcome") != "ok")
         try:
-            one = self.fleet.get(str(attempt.agent["address"]))
+            one = self._mine(attempt)
         except NotFound:
             one = None
         if one is not None and keep:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from .. import Status
-from ..errors import MusterError, Refused
+from ..errors import MusterError
 from . import budget, patterns
 from .breaker import Alert, Breaker
 from .governor import Governor, HostLoad, Spend
@@ -37,6 +37,10 @@ SAVE_SECONDS = 10.0
 #: A host that does not answer for so long has lost its agents.
 PATIENCE = 600.0
 HARVEST_AGAIN = 15.0
+#: So often an agent that cannot be cleared away is tried again.
+CLEAR_TRIES = 3
+#: That nothing is launched is said when it has been so for so long, and then when the reason is another.
+HELD_SECONDS = 10.0
 #: What the outcomes that say nothing themselves are called among failures.
 REASONS = {"stalled": "stall", "timeout": "timeout", "invalid": "bad-result", "lost": "lost"}
 #: Outcomes that say nothing of the agent: it was ended from here.
@@ -162,8 +166,9 @@ class Scheduler:
         self.living = 0
         self.alive: Counter[str] = Counter()
         self.launching: Counter[str] = Counter()
-        self.left: dict[str, dict[str, tuple[Job, Attempt]]] = defaultdict(dict)
-        """Agents of attempts that have their outcome, by place and name: they are still to be cleared away."""
+        self.left: dict[str, dict[str, tuple[Job, Attempt, int]]] = defaultdict(dict)
+        """Agents that there may still be of attempts that have their outcome, by place and name, and how often each could not be
+        cleared away: the next look tells whether there is one."""
         self.looked: dict[str, float] = {}
         self.turns: list[tuple[float, str]] = []
         """When each host is looked at next, the soonest first. One that is being looked at has its turn again when that has ended."""
@@ -184,19 +189,27 @@ class Scheduler:
         self.asked = 0
         self.saved = self.summed = self.heeded = 0.0
         self.due = math.inf
+        self.held: tuple[float, str] = (math.inf, "")
+        """Since when nothing is launched and nobody is at work, and why, as it was last told."""
+        self.begun = 0
+        """Attempts that had or have an agent, whoever began them."""
         self._busy: set[Key] = set()
         self.began, self.ended = field.now(), 0
         for job in self.jobs.values():
             self._adopt(job)
+        for pause in breaker.pauses.values():
+            if pause.flying not in self.stages["found"]:
+                breaker.withdrawn(self.began, pause.flying)  # nobody else would tell of its end
 
     def _adopt(self, job: Job) -> None:
         """What is known from before: whether an attempt without an outcome has an agent, the first look tells."""
         self.stages["todo"][job.task.id] = job
         for attempt in job.tries:
+            self.begun += bool(attempt.agent.get("name"))
             if attempt.outcome:
                 self._count(attempt.outcome)
-                if not attempt.outcome.get("kept") and attempt.agent.get("name") and not attempt.cleared:
-                    self.left[str(attempt.agent.get("place", ""))][str(attempt.agent["name"])] = job, attempt
+                if attempt.agent.get("name") and not attempt.cleared:
+                    self.left[str(attempt.agent.get("place", ""))][str(attempt.agent["name"])] = job, attempt, 0
         if job.tries and not job.last.outcome:
             self._move(job, "found")
         elif job.tries and job.last.final:
@@ -221,7 +234,13 @@ class Scheduler:
     def go(self) -> bool:
         """Until all tasks have an outcome (True), or somebody asked for an end before that."""
         first = self.plan.places if self.stages["todo"] else ()
-        for place in sorted({*first, *self.left, *(place for place, jobs in self.watched.items() if jobs)}):
+        for place in sorted(
+            {
+                *first,
+                *(place for place, some in self.left.items() if some),
+                *(place for place, jobs in self.watched.items() if jobs),
+            }
+        ):
             self._look(place)
         while not self._over():
             for ended in self.field.done(self._pause()):
@@ -243,9 +262,13 @@ class Scheduler:
         while self.turns and self.turns[0][0] <= now:
             _, place = heapq.heappop(self.turns)
             self.awaited.discard(place)
-            if self.watched[place] or place in self.silent:
+            if self._looked_at(place):
                 self._look(place)
         self.due = max(now + LOOK_SECONDS / 10, self.turns[0][0]) if self.turns else math.inf
+
+    def _looked_at(self, place: str) -> bool:
+        """Whether there is anything to see."""
+        return bool(self.watched[place] or self.left[place] or place in self.silent or self.held[0] < math.inf)
 
     def _turn(self, place: str) -> None:
         """It is to be looked at, if it is not already."""
@@ -257,8 +280,10 @@ class Scheduler:
         self.due = min(self.due, at)
 
     def _over(self) -> bool:
+        if any(kind in ("look", "clear") for kind, _ in self._busy) or any(self.left.values()):
+            return False  # what is left is cleared away first
         if len(self.stages["over"]) == len(self.jobs):
-            return not any(kind in ("look", "clear") for kind, _ in self._busy)  # what is left is cleared away first
+            return True
         return bool(self.stopping) and not any(self.stages[stage] for stage in ALIVE)
 
     def _pause(self) -> float:
@@ -288,10 +313,11 @@ class Scheduler:
         self._busy.discard(ended.item)
         if kind == "look":
             self._saw(str(what), ended)
-            if self.watched[what] or what in self.silent:
+            if self._looked_at(what):
                 self._turn(what)
             return
-        job = self.jobs[str(what).partition("#")[0]]
+        name, _, number = str(what).partition("#")
+        job = self.jobs[name]
         if kind == "launch":
             self._launched(job, ended.error)
         elif kind == "tell":
@@ -301,25 +327,28 @@ class Scheduler:
         elif kind == "harvest":
             self._harvested(job, ended)
         elif kind == "clear":
-            self._cleared(job, ended.error)
+            self._cleared(job, job.tries[int(number) - 1], ended.error)
 
     # Looking
 
     def _saw(self, place: str, ended: Ended) -> None:
-        now = self.field.now()
+        now, began = self.field.now(), self.looked[place]
         self.looked[place] = now
         jobs = list(self.watched[place].values())
         if ended.error is not None:
             if now - self.silent.setdefault(place, now) > PATIENCE:
+                words = f"host {place} does not answer: {ended.error.message}"
                 for job in jobs:
-                    words = f"host {place} does not answer: {ended.error.message}"
                     self._end(job, Act("end", outcome="lost", reason=words))
+            if now - self.silent[place] > PATIENCE or self.stopping == "cancelled":
+                for name in list(self.left[place]):
+                    self._abandon(place, name, ended.error.message)
             return
         self.silent.pop(place, None)
         sight: Sight = ended.value
         # What launching keeps busy is free again as soon as that is done.
         busy = None if sight.load.load is None else max(0.0, sight.load.load - self.launching[place])
-        self.loads[place] = sight.load._replace(load=busy)
+        self.loads[place] = sight.load._replace(load=busy, at=began)
         for job in jobs:
             status = sight.agents.get(job.name)
             if job.stage == "found":
@@ -327,17 +356,29 @@ class Scheduler:
             else:
                 job.spent = budget.used(*sight.bills.get(job.name, (None, None)))
                 self._watch(job, status, now)
-        for name, (job, attempt) in list(self.left[place].items()):
-            del self.left[place][name]
-            if name in sight.agents:  # whoever should have cleared it away was killed
+        for name, (job, attempt, tries) in list(self.left[place].items()):
+            if name not in sight.agents:
+                del self.left[place][name]
+                self.run.clear(attempt)
+            elif tries == CLEAR_TRIES:
+                self._abandon(place, name, f"{tries} times it could not be cleared away")
+            elif ("clear", f"{job.task.id}#{attempt.number}") not in self._busy:
                 self._clear(job, attempt)
         self._spend(now)
+
+    def _abandon(self, place: str, name: str, why: str) -> None:
+        """An agent that there may still be, and that only a person can end now."""
+        job, attempt, _ = self.left[place].pop(name)
+        address = attempt.agent.get("address")
+        self._note("left", job, reason=f"{address} may still be there ({why}); muster destroy {address} ends it")
 
     def _found(self, job: Job, status: Status | None) -> None:
         """An attempt that was begun by a process that is gone: its agent goes on, or there never was one."""
         if status is None:
+            self.breaker.withdrawn(self.field.now(), job.task.id)
             self._move(job, "todo")
         elif status.state == "lost" and status.reason in HALF_MADE:
+            self.breaker.withdrawn(self.field.now(), job.task.id)
             self._move(job, "clearing")
             self._clear(job, job.last)
         else:
@@ -350,7 +391,7 @@ class Scheduler:
             return  # it does not know yet what it is to answer for
         act, job.memo = watch(status, job.memo, now, self.plan.rules)
         if act.limited:
-            self.governor.pressure(now, "quota", act.until)
+            self.governor.pressure(now, act.limited, act.until)
         if act.what in ("tell", "answer"):
             self._note("told", job, text=act.text[:200])
             attempt = job.last
@@ -378,7 +419,7 @@ class Scheduler:
         if limits.task_dollars or limits.task_tokens or limits.task_seconds:
             tasks = {name: job.spent._replace(seconds=now - job.since) for name, job in live.items()}
         day, today = self._sum()
-        self.governor.spent(now, self.total, day=day, today=today, tasks=tasks)
+        self.governor.spent(now, self.total, agents=self.begun, day=day, today=today, tasks=tasks)
         for breach in self.governor.over(now):
             if breach.scope == "task":
                 if (job := live.get(breach.task)) and job.stage == "running":
@@ -439,6 +480,7 @@ class Scheduler:
         spare = {place: LAUNCHING - self.launching[place] for place in good if self.launching[place] < LAUNCHING}
         wanted = min(len(self.stages["todo"]), sum(spare.values()))
         rooms = self.governor.room(now, wanted, running, [self._load(place) for place in spare])
+        self._held(now, "" if rooms or running else self.governor.why(now))
         if not rooms and not running:
             # Nobody is left who could make a difference: what holds the next one back holds it for ever.
             stuck = self.governor.closed(now) + [one for one in self.governor.over(now) if one.scope == "progress"]
@@ -447,6 +489,20 @@ class Scheduler:
         todo = list(itertools.islice(self.stages["todo"].values(), len(rooms)))
         for place, job in zip(rooms, todo, strict=False):
             self._begin_attempt(job, place, now)
+
+    def _held(self, now: float, why: str) -> None:
+        """A run in which nothing happens says why, and looks whether there is room again."""
+        since, told = self.held
+        if not why:
+            self.held = math.inf, ""
+            return
+        for place in self.plan.places:
+            self._turn(place)
+        if now - since < HELD_SECONDS or (kind := why.partition(":")[0]) == told:
+            self.held = min(since, now), told
+        else:
+            self.held = since, kind
+            self._note("held", None, reason=why)
 
     def _canary(self, now: float, places: Sequence[str], running: int) -> None:
         """Where too much failed, one task finds out whether it still does."""
@@ -470,6 +526,7 @@ class Scheduler:
     def _begin_attempt(self, job: Job, place: str, now: float) -> None:
         again = bool(job.tries) and not job.last.outcome  # begun, and no agent came of it
         number = job.last.number if again else len(job.tries) + 1
+        self.begun += not again
         name = f"{self.run.name}-{job.task.number:04d}" + (f"-{number}" if number > 1 else "")
         agent = {"name": name, "place": place, "address": f"{name}@{place}" if place else name, "begun": now}
         attempt = self.run.begin(job.task.id, number, agent, job.task.prompt)
@@ -481,14 +538,14 @@ class Scheduler:
 
     def _launched(self, job: Job, error: MusterError | None) -> None:
         now = self.field.now()
-        if error is None or (isinstance(error, Refused) and "there is an agent" in error.message):
+        if error is None:
             job.memo = Memo(now, active=now)
             self._move(job, "running")
             self.governor.went_well(now)
             self._tell_people(self.breaker.succeeded(job.place, now, job.task.id, "launch"))
             return
         failure = patterns.from_error("launch", error, host=job.place, t=now, own=(job.name, job.task.item))
-        self._finish(job, {"outcome": "failed", "reason": error.message, "kept": True}, failure)
+        self._finish(job, {"outcome": "failed", "reason": error.message}, failure, made=False)
 
     # Ending
 
@@ -516,24 +573,30 @@ class Scheduler:
             told: dict[str, Any] = {"harvest_errors": [ended.error.message], "kept": True}
         else:
             told = ended.value
+        for key, seen in (("cost_usd", job.spent.dollars), ("tokens", job.spent.tokens)):
+            if seen and seen > (told.get(key) or 0):
+                told = {**told, key: seen}  # what could be seen of it while it was there
         outcome = {"outcome": act.outcome, "reason": act.reason, "seconds": now - job.since, **told}
         failure = None
         if act.outcome not in GOOD | ENDED_BY_US:
             stage = "result" if act.outcome == "invalid" else "work"
             reason = REASONS.get(act.outcome, "")
             own = (job.name, job.task.item)
+            reason = "claimed" if act.claimed else reason
             failure = patterns.classify(stage, act.reason, reason=reason, host=job.place, t=now, own=own)
         self._finish(job, outcome, failure)
 
-    def _finish(self, job: Job, outcome: dict[str, Any], failure: patterns.Failure | None) -> None:
-        """The outcome is written down; only then is the agent cleared away."""
+    def _finish(self, job: Job, outcome: dict[str, Any], failure: patterns.Failure | None, made: bool = True) -> None:
+        """The outcome is written down; only then is the agent cleared away. One that could not be `made` may still be there."""
         now = self.field.now()
         wait = None
         if failure is not None:
             outcome |= {"failure": failure.to_json(), "counts": failure.counts}
-            counted = sum(bool((one.outcome or {}).get("counts", True)) for one in job.tries)
+            before = [one.outcome for one in job.tries[:-1] if one.outcome]
+            before = [told for told in before if told.get("outcome") not in ENDED_BY_US]
+            counted = failure.counts + sum(bool(told.get("counts", True)) for told in before)
             if counted <= self.plan.retries and not self.stopping and outcome["outcome"] in AGAIN:
-                wait = patterns.retry_after(failure, len(job.tries), self.chance())
+                wait = patterns.retry_after(failure, len(before) + 1, self.chance())
         good = outcome["outcome"] in GOOD
         self._learn(job, failure, good, now)
         cost = Spend(outcome.get("cost_usd"), outcome.get("tokens"), outcome.get("seconds"))
@@ -547,11 +610,18 @@ class Scheduler:
         self._note("outcome", job, **told)
         self.ended += outcome["final"]
         job.not_before = now + (wait or 0.0)
-        if outcome.get("kept"):
-            self._settle(job)
-        else:
+        if made:
             self._move(job, "clearing")
             self._clear(job, job.last)
+        else:
+            self._leave(job, job.last, 0)
+            self._settle(job)
+
+    def _leave(self, job: Job, attempt: Attempt, tries: int) -> None:
+        """Let the next look at its host find out whether there is an agent of an attempt that is over."""
+        place = str(attempt.agent.get("place", ""))
+        self.left[place][str(attempt.agent["name"])] = job, attempt, tries
+        self._turn(place)
 
     def _learn(self, job: Job, failure: patterns.Failure | None, good: bool, now: float) -> None:
         """What an end says of the host, the limits and the work as a whole; one that we made says nothing."""
@@ -575,9 +645,18 @@ class Scheduler:
 
         self._begin(("clear", f"{job.task.id}#{attempt.number}"), work)
 
-    def _cleared(self, job: Job, error: MusterError | None) -> None:
+    def _cleared(self, job: Job, attempt: Attempt, error: MusterError | None) -> None:
+        place, name = str(attempt.agent.get("place", "")), str(attempt.agent.get("name", ""))
+        *_, tries = self.left[place].pop(name, (None, None, 0))
         if error is not None:
             self._note("uncleared", job, reason=error.message)
+            if (
+                attempt.outcome is None
+            ):  # half made by a process that is gone; the same attempt is not begun again beside it
+                failure = patterns.from_error("launch", error, host=place, t=self.field.now())
+                self._finish(job, {"outcome": "failed", "reason": error.message}, failure, made=False)
+                return
+            self._leave(job, attempt, tries + 1)
         if job.stage == "clearing":
             self._settle(job)
 

@@ -6,6 +6,7 @@ Whoever reads may do so at any time; one process at a time writes. Nothing here 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -14,7 +15,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from ..errors import NotFound, Refused, UsageError
 from .task import Task
@@ -23,6 +24,7 @@ VERSION = 1
 #: Every task ends in one of these.
 OUTCOMES = ("ok", "blocked", "failed", "invalid", "timeout", "stalled", "over-budget", "cancelled", "lost")
 GOOD = frozenset({"ok", "blocked"})
+HOLD_TRIES, HOLD_SECONDS = 20, 0.02
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}\Z")
 
 
@@ -103,7 +105,7 @@ class Run:
                     "id": task.id,
                     "item": task.item[:500],
                     "outcome": told.get("outcome") if last and last.final else None,
-                    "state": "done" if last and last.final else "running" if last else "todo",
+                    "state": "done" if last and last.final else "running" if last and not told else "todo",
                     "verified": checked.get("result"),
                     "reason": told.get("reason") or words or None,
                     "summary": told.get("summary") or None,
@@ -146,7 +148,10 @@ class Run:
         line = json.dumps(event, ensure_ascii=True).encode() + b"\n"
         fd = os.open(self.path("events.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            os.write(fd, line)
+            written = os.write(fd, line)
+            if written < len(line):
+                os.ftruncate(fd, os.fstat(fd).st_size - written)  # half a line would spoil the next
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path("events.jsonl"))
         finally:
             os.close(fd)
         return event
@@ -174,7 +179,9 @@ class Run:
         write(os.path.join(attempt.folder, "cleared"), b"")
 
     def ask(self, **wishes: Any) -> None:
-        write(self.path("control.json"), {**self.control(), **wishes})
+        with open(self.path("control.lock"), "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            write(self.path("control.json"), {**self.control(), **wishes})
 
     # One at a time
 
@@ -182,15 +189,13 @@ class Run:
     def holding(self) -> Iterator[None]:
         """The right to write; `Refused` when another process has it. It ends with the process, however that ends."""
         with open(self.path("lock"), "a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            if not _locked(file):
                 file.seek(0)
                 who = file.read(20).strip() or "another process"
                 raise Refused(
                     f"run {self.name} is being run by process {who}",
                     f"muster runs show {self.name}, or: muster map --new",
-                ) from None
+                )
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
@@ -210,6 +215,17 @@ class Run:
         if self.held():
             raise Refused(f"run {self.name} is under way", f"muster runs stop {self.name}")
         shutil.rmtree(self.folder)
+
+
+def _locked(file: IO[str]) -> bool:
+    """Whether the lock could be had. Who only looks whether it is held has it for a moment: one refusal says nothing."""
+    for _ in range(HOLD_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            time.sleep(HOLD_SECONDS)
+    return False
 
 
 def make(home: str, name: str, about: dict[str, Any], tasks: Sequence[Task]) -> Run:

@@ -326,7 +326,8 @@ def _wait(fleet: Fleet, one: Found, timeout: float) -> Status:
 
 def _fetch(fleet: Fleet, one: Found) -> bytes:
     with tempfile.TemporaryDirectory(prefix="muster-trial-") as folder:
-        artifacts.unpack(fleet.artifacts(one, REPORT_MOST), Path(folder), REPORT_MOST)
+        with fleet.artifacts(one, REPORT_MOST) as archive:
+            artifacts.unpack(archive, Path(folder), REPORT_MOST)
         try:
             return (Path(folder) / "report.jsonl").read_bytes()
         except FileNotFoundError:

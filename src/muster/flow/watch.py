@@ -19,8 +19,8 @@ GO_ON = "The limit is over. Go on where you were."
 LAST_WORDS = 20.0
 #: Its client writes down what its last words cost after it has told that they are said.
 COUNTED = 3.0
-#: So long a limit that names no end is waited for.
-LIMIT_SECONDS = 300.0
+#: So long a limit that names no end is waited for, each time twice as long up to the most; and so often its agent is told to go on.
+LIMIT_SECONDS, LIMIT_MAX, PLEAS = 300.0, 4800.0, 8
 #: What it was told may be in its box and not yet in its turn: so long it has to take it up.
 TAKEN_UP = 5.0
 #: An agent that the survey does not have for so long is gone.
@@ -53,6 +53,11 @@ class Memo(NamedTuple):
     flawed: str = ""
     """The result that was sent back: it does not count again."""
     submitted: float = 0.0
+    limited: float = -1.0
+    """When the limit came up, or the try that met one, of which was told."""
+    pleas: int = 0
+    """How often it was told that a limit without a known end may be over, and when it was."""
+    pleaded: float = 0.0
 
 
 class Act(NamedTuple):
@@ -62,9 +67,12 @@ class Act(NamedTuple):
     text: str = ""
     outcome: str = ""
     reason: str = ""
+    claimed: bool = False
+    """The outcome and the reason are the agent's own words."""
+    limited: str = ""
+    """It meets a limit: `quota`, or `overload` where its client tries again by itself."""
     until: float | None = None
-    """A limit that its client named."""
-    limited: bool = False
+    """When that ends, if its client named it."""
 
 
 def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[Act, Memo]:
@@ -78,7 +86,7 @@ def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[
     if mark != memo.mark:
         memo = memo._replace(mark=mark, active=now)
     memo = memo._replace(missing=0.0)
-    if status.result and status.result != memo.flawed:
+    if status.result and status.result != memo.flawed and (rules.speaks or status.state in ENDED or _valid(status)):
         return _submitted(status, memo, now)
     if status.state in ENDED:
         return _without(_ended(status, rules), memo), memo
@@ -99,7 +107,13 @@ def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[
         return _without(Act("end", outcome="failed", reason=why), memo), memo
     if rules.stall and now - memo.active > rules.stall:
         return Act("end", outcome="stalled", reason=f"no sign of work for {now - memo.active:.0f} s"), memo
+    if status.state == "working" and status.reason == "retry" and memo.limited != status.since:
+        return Act(limited="overload"), memo._replace(limited=status.since)
     return Act(), memo
+
+
+def _valid(status: Status) -> bool:
+    return isinstance(result.read(status.result.encode()), result.Result)
 
 
 def _submitted(status: Status, memo: Memo, now: float) -> tuple[Act, Memo]:
@@ -111,7 +125,7 @@ def _submitted(status: Status, memo: Memo, now: float) -> tuple[Act, Memo]:
             return Act(), memo
         if status.state == "ready" and status.now - status.since < COUNTED:
             return Act(), memo
-        return Act("end", outcome=found.outcome, reason=found.reason), memo
+        return Act("end", outcome=found.outcome, reason=found.reason, claimed=True), memo
     if live and not memo.flawed:
         return Act("tell", result.words_back(found)), memo._replace(flawed=status.result, nudged=True)
     return Act("end", outcome="invalid", reason=str(found)), memo
@@ -119,7 +133,7 @@ def _submitted(status: Status, memo: Memo, now: float) -> tuple[Act, Memo]:
 
 def _without(act: Act, memo: Memo) -> Act:
     """An end without a result; where one was sent back and no other came, it is that one that counts."""
-    if not memo.flawed or act.outcome != "failed":
+    if not memo.flawed or act.outcome not in ("failed", "ok"):
         return act
     return act._replace(outcome="invalid", reason=str(result.read(memo.flawed.encode())))
 
@@ -140,9 +154,7 @@ def _ended(status: Status, rules: Rules) -> Act:
 
 def _waiting(status: Status, memo: Memo, now: float, rules: Rules) -> tuple[Act, Memo]:
     if status.reason == "limit":
-        if status.until is None and now - status.since > LIMIT_SECONDS and not memo.answered:
-            return Act("tell", GO_ON), memo._replace(answered=True)
-        return Act(until=status.until, limited=True), memo._replace(active=now)
+        return _limited(status, memo._replace(active=now), now)
     if status.reason == "question" and rules.questions == "answer" and not memo.answered:
         return Act("answer", ALONE), memo._replace(answered=True)
     if status.reason == "question" and rules.questions == "escalate":
@@ -153,3 +165,16 @@ def _waiting(status: Status, memo: Memo, now: float, rules: Rules) -> tuple[Act,
         return Act(), memo
     asked = f": {status.last_line}" if status.last_line else ""
     return Act("end", outcome="blocked", reason=f"it waits for a {status.reason}{asked}"), memo
+
+
+def _limited(status: Status, memo: Memo, now: float) -> tuple[Act, Memo]:
+    """A limit is no stall. One whose end is known is waited for; else it is tried from time to time whether it is over."""
+    if status.until is not None:
+        return Act(limited="quota", until=status.until), memo
+    if now - max(status.since, memo.pleaded) > min(LIMIT_MAX, LIMIT_SECONDS * 2.0**memo.pleas):
+        if memo.pleas == PLEAS:
+            return Act("end", outcome="stalled", reason=f"it meets a limit that does not end: {status.last_line}"), memo
+        return Act("tell", GO_ON), memo._replace(pleas=memo.pleas + 1, pleaded=now)
+    if memo.limited != status.since:
+        return Act(limited="quota"), memo._replace(limited=status.since)
+    return Act(), memo
