@@ -22,7 +22,10 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
     "workdir": ("copy", "link", "setup"),
     "notify": ("command", "on"),
     "permissions": ("allow", "deny"),
-    "budget": ("dollars", "tokens", "agents", "time", "day_dollars", "day_tokens", "agent_dollars", "agent_tokens"),
+    "budget": (
+        *("dollars", "tokens", "agents", "time", "agent_dollars", "agent_tokens"),
+        *("day_dollars", "day_tokens", "day_agents", "day_time"),
+    ),
     "improve": ("pytest", "lint", "env", "tutorial", "times", "implementation", "other", "protected", "allow"),
     "limits": ("start", "launch_rate", "memory", "disk", "load"),
     "trash": ("days",),
@@ -290,10 +293,10 @@ def _amount(section: str, key: str, value: Any, path: str) -> float:
 
     number: Any = value
     with contextlib.suppress(UsageError):
-        if isinstance(value, str) and key in ("time", "memory", "disk"):
-            number = parse_seconds(value) if key == "time" else parse_bytes(value)
+        if isinstance(value, str) and key in ("time", "day_time", "memory", "disk"):
+            number = parse_seconds(value) if key.endswith("time") else parse_bytes(value)
     if type(number) not in (int, float) or not 0 < number < AMOUNT_MAX:
-        example = {"time": '"2h"', "memory": '"400m"', "disk": '"2g"'}.get(key, "20")
+        example = {"time": '"2h"', "day_time": '"2h"', "memory": '"400m"', "disk": '"2g"'}.get(key, "20")
         raise UsageError(f"{path}: [{section}] {key} must be more than 0", f"{key} = {example}")
     return float(number)
 

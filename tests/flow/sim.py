@@ -73,6 +73,8 @@ class World(NamedTuple):
     """Seconds that it takes until an agent has what it is told."""
     unreachable: float = 0.0
     """How many of the looks go unanswered."""
+    crowd: int = 0
+    """More at once than so many meet refusals of their provider, and try again by themselves."""
     quota: tuple[float, float] = (0.0, 0.0)
     """So many agent-seconds may be worked in a window of so many seconds, over all hosts; else they wait for its end."""
 
@@ -98,6 +100,10 @@ class SimField:
         """What the run told last that it has spent."""
         self.unclear = 0
         self.early = 0
+        self.fullest = 0
+        """The most agents that one host had at once."""
+        self.crowded = self.looks = 0
+        """Looks in which there were too many for the provider, and all of them."""
         """Launches while a known reset time was still to come."""
 
     def now(self) -> float:
@@ -157,15 +163,20 @@ class SimField:
         if self.chance.random() < self.world.cut:
             raise Unreachable(f"host {place} did not answer within 5 s")
         self.most = max(self.most, sum(map(len, self.agents.values())))
+        self.fullest = max(self.fullest, len(self.agents[place]))
 
     def look(self, place: str) -> Sight:
         self._reach(place)
         if self.chance.random() < self.world.unreachable:
             raise Unreachable(f"host {place} did not answer within 5 s")
         reset = self._quota()
+        crowded = bool(self.world.crowd) and sum(map(len, self.agents.values())) > self.world.crowd
+        self.looks, self.crowded = self.looks + 1, self.crowded + crowded
         seen, bills = {}, {}
         for name, one in self.agents[place].items():
             seen[name] = self._status(name, one, reset)
+            if crowded and seen[name].state == "working" and one.end != "hang":
+                seen[name] = seen[name]._replace(reason="retry", since=self.t)
             share = min(1.0, (self.t - one.begun) / one.works)
             bills[name] = (one.dollars * share if self.world.priced else None, int(share * 10_000))
         free = self.world.memory - len(self.agents[place]) * self.world.per_agent

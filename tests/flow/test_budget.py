@@ -38,6 +38,16 @@ def test_all_runs_of_a_day_are_one_sum(tmp_path: Path) -> None:
     assert one.today(DAY + 60, Spend(1.5, 110)).spend == Spend(3.5, 160)
 
 
+def test_agents_and_the_time_in_which_runs_are_run_are_summed_up_too(tmp_path: Path) -> None:
+    one, two = (budget.Ledger(str(tmp_path), made(tmp_path, name)) for name in ("one", "two"))
+    one.today(DAY, Spend(1.0, 100, 60.0, 3))
+    assert two.today(DAY, Spend(2.0, 50, 30.5, 4)).spend == Spend(3.0, 150, 90, 7)
+    assert two.today(DAY + 1, Spend(2.0, 50, 31.5, 5)).spend.agents == 8, "one more is known at once"
+    assert two.today(DAY + 86400, Spend(2.0, 50, 100.0, 6)).spend == Spend(0.0, 0, 0, 0)
+    (tmp_path / "spent" / "2026-03-02" / "old@1").write_text('{"before": [0, 0], "spent": [1.0, 5]}')
+    assert two.today(DAY + 86410, Spend(2.0, 50, 110.0, 7)).spend == Spend(1.0, 5, 10, 1), "a file of an older muster"
+
+
 def test_the_next_day_begins_with_nothing_spent(tmp_path: Path) -> None:
     there = made(tmp_path, "one")
     budget.Ledger(str(tmp_path), there).today(DAY, Spend(10.0, 1000))

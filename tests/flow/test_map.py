@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -80,6 +79,20 @@ def test_the_budget_of_a_day_is_hard_too(tmp_path: Path) -> None:
     assert picture["outcomes"]["over-budget"] > 300
     assert picture["cost_usd"] <= 20.0 + field.most * 1.5 * (5 / 100)
     assert [cause for cause, _ in field.alerts] == ["over-budget"], "somebody is told"
+
+
+def test_agents_and_time_of_a_day_are_limits_too(tmp_path: Path) -> None:
+    picture, field, _ = simulate(tmp_path / "agents", 50, World(hosts=2), day_agents=12)
+    assert len(field.began) == 12 and picture["outcomes"] == {"ok": 12, "over-budget": 38}
+    picture, field, _ = simulate(tmp_path / "time", 200, World(hosts=2), day_seconds=900.0, max_agents=5)
+    assert 900 <= field.t - field.began_at < 920 and picture["outcomes"]["over-budget"] > 100
+
+
+def test_the_budget_of_a_task_is_that_of_all_its_attempts(tmp_path: Path) -> None:
+    world = World(works=(100.0, 100.0), dollars=(1.0, 1.0), ends=(("failed", 1.0),))
+    picture, field, _ = simulate(tmp_path, 1, world, retries=5, task_dollars=1.5)
+    assert picture["outcomes"] == {"over-budget": 1} and len(field.began) == 2
+    assert 1.5 <= picture["cost_usd"] < 1.6
 
 
 def test_a_run_that_holds_itself_back_is_lifted_by_a_person(tmp_path: Path) -> None:
@@ -176,15 +189,40 @@ def test_an_agent_that_a_killed_process_left_is_cleared_away_also_when_all_is_do
     assert scheduler.go() and not any(field.agents.values())
 
 
+def test_more_than_the_provider_takes_is_found_out_and_kept_below(tmp_path: Path) -> None:
+    """Clients that try again by themselves are the sign: half as many, then slowly more until the next sign."""
+    world = World(hosts=4, works=(30.0, 60.0), crowd=30)
+    picture, field, _ = simulate(tmp_path, 600, world, max_agents=200)
+    assert picture["outcomes"] == {"ok": 600} and 30 < field.most < 80
+    assert field.crowded / field.looks < 0.25
+    assert field.t - field.began_at < 3 * 600 * 45 / 30, "and the room that there is is used"
+
+
 @pytest.mark.slow
 def test_ten_thousand_tasks_on_two_hundred_hosts(tmp_path: Path) -> None:
+    """With everything at once: failures, hangs, hosts that do not answer, refusals, a quota. Every limit is met."""
     ends = (("ok", 0.9), ("failed", 0.04), ("hang", 0.02), ("silent", 0.02), ("launch", 0.02))
-    world = World(hosts=200, ends=ends, unreachable=0.02, quota=(200_000.0, 900.0), works=(20.0, 120.0))
-    began = time.process_time()
-    picture, field, _ = simulate(tmp_path, 10_000, world, max_agents=1000, launch_rate=50.0, burst=50)
-    spent = time.process_time() - began
-    print(f"{spent:.1f} s of CPU, {field.steps} steps, {field.most} at once, {field.t - 1_000_000:.0f} s simulated")
+    world = World(
+        hosts=200,
+        ends=ends,
+        unreachable=0.02,
+        quota=(200_000.0, 900.0),
+        works=(20.0, 120.0),
+        memory=2 << 30,
+        per_agent=0.4 * (1 << 30),
+        crowd=700,
+    )
+    picture, field, scheduler = simulate(tmp_path, 10_000, world, max_agents=1000, launch_rate=50.0, burst=50)
     assert picture["outcomes"]["ok"] > 9_000 and field.most <= 1000 and field.early == 0
+    assert field.fullest * world.per_agent <= world.memory
+    begun = sorted(field.began)
+    assert all(later - sooner >= 1.0 for sooner, later in zip(begun, begun[101:], strict=False)), "rate and burst"
+    assert field.crowded / field.looks < 0.25
+    total = picture["cost_usd"]
+    assert scheduler.total.dollars == pytest.approx(total)
+    less, field, _ = simulate(tmp_path / "less", 10_000, world, max_agents=1000, launch_rate=50.0, dollars=total / 2)
+    over = less["cost_usd"] - total / 2
+    assert less["outcomes"]["over-budget"] > 3_000 and over <= field.most * 1.0 * (5 / 20)
 
 
 @pytest.mark.parametrize("reason", HALF_MADE)

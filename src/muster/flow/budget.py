@@ -22,6 +22,8 @@ BUDGET = {
     "agent_tokens": "task_tokens",
     "day_dollars": "day_dollars",
     "day_tokens": "day_tokens",
+    "day_time": "day_seconds",
+    "day_agents": "day_agents",
 }
 LIMITS = {
     "start": "start",
@@ -40,7 +42,7 @@ def limits(budget: Mapping[str, float], machine: Mapping[str, float], **given: A
     """The limits of a run; what is `given` and is not None counts before `[budget]` and `[limits]`."""
     found: dict[str, Any] = {BUDGET[key]: value for key, value in budget.items()}
     found |= {LIMITS[key]: value for key, value in machine.items()}
-    found |= {key: int(found[key]) for key in ("agents", "start") if key in found}
+    found |= {key: int(found[key]) for key in ("agents", "day_agents", "start") if key in found}
     found |= {key: value for key, value in given.items() if value is not None}
     if "launch_rate" in found:
         found.setdefault("burst", max(1, int(found["launch_rate"])))
@@ -50,11 +52,14 @@ def limits(budget: Mapping[str, float], machine: Mapping[str, float], **given: A
 def add(*all: Spend) -> Spend:
     """Together; what is not known of one is not known of all."""
     dollars: float | None = 0.0
-    tokens = 0.0
+    tokens = seconds = 0.0
+    agents = 0
     for one in all:
         dollars = None if dollars is None or one.dollars is None else dollars + one.dollars
         tokens += one.tokens or 0
-    return Spend(dollars, tokens)
+        seconds += one.seconds or 0
+        agents += one.agents
+    return Spend(dollars, tokens, seconds, agents)
 
 
 def used(dollars: object, tokens: object, seconds: float = 0.0) -> Spend:
@@ -69,7 +74,10 @@ def mean(home: str, repo: str, kind: str) -> Spend:
     alike = [run for run in runs.all_runs(home) if run.about().get("type") == kind]
     here = [run for run in alike if run.about().get("repo") == repo]
     ended = [attempt.outcome for run in (here or alike)[:10] for attempt in _ended(run)][:JUDGED_BY]
-    return Spend(*(_mean(one.get(key) for one in ended if one) for key in ("cost_usd", "tokens", "seconds")))
+    dollars, tokens, seconds = (
+        _mean(one.get(key) for one in ended if one) for key in ("cost_usd", "tokens", "seconds")
+    )
+    return Spend(dollars, tokens, seconds)
 
 
 def _ended(run: runs.Run) -> list[runs.Attempt]:
@@ -101,17 +109,21 @@ class Ledger:
 
     def today(self, now: float, total: Spend) -> Today:
         """All that was spent today, when this run has come to `total` since it began; this run's part is written down."""
-        if self.last and 0 <= now - self.last[0] < FRESH_SECONDS and self.last[1] == total:
+        total = total._replace(seconds=int(total.seconds or 0))
+        if self.last and 0 <= now - self.last[0] < FRESH_SECONDS and self.last[1] == total._replace(seconds=0):
             return self.last[2]
         day = time.strftime("%Y-%m-%d", time.localtime(now))
         folder = os.path.join(self.home, "spent", day)
         mine = runs.read(os.path.join(folder, self.run))
         before = _spend(mine.get("before")) if mine else self._before(total)
         runs_today = Spend(
-            *(None if a is None or b is None else max(0.0, a - b) for a, b in zip(total[:2], before[:2], strict=True))
+            _more(total.dollars, before.dollars),
+            _more(total.tokens, before.tokens),
+            _more(total.seconds, before.seconds),
+            max(0, total.agents - before.agents),
         )
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        content = {"before": list(before[:2]), "spent": list(runs_today[:2])}
+        content = {"before": list(before), "spent": list(runs_today)}
         if content != mine:
             runs.write(os.path.join(folder, self.run), content)
         names = [name for name in os.listdir(folder) if name != self.run and not name.endswith(".tmp")]
@@ -119,7 +131,7 @@ class Ledger:
         # With a budget a run of tokens without a price is ended soon; one that was over before there was one holds nobody up.
         others = [one if one.tokens is None else one._replace(dollars=one.dollars or 0.0) for one in others]
         found = Today(day, reduce(add, others, runs_today))
-        self.last = now, total, found
+        self.last = now, total._replace(seconds=0), found
         return found
 
     def _before(self, total: Spend) -> Spend:
@@ -132,7 +144,12 @@ class Ledger:
         return any(os.path.exists(os.path.join(spent, day, self.run)) for day in days)
 
 
+def _more(now: float | None, before: float | None) -> float | None:
+    return None if now is None or before is None else max(0.0, now - before)
+
+
 def _spend(pair: object) -> Spend:
-    if not isinstance(pair, list) or len(pair) != 2:
+    if not isinstance(pair, list) or len(pair) not in (2, 4):
         return UNKNOWN
-    return Spend(known(pair[0]), known(pair[1]))
+    seconds, agents = pair[2:] or (0, 0)
+    return Spend(known(pair[0]), known(pair[1]), known(seconds) or 0, int(known(agents) or 0))

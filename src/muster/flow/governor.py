@@ -191,11 +191,15 @@ class Governor:
         if self._held == "hosts":
             return self._places.why()
         return {
-            "agents": f"{self.launched} agents were launched, all of the budget",
+            "agents": next((breach.words for breach in self.closed(now) if breach.unit == "agents"), ""),
             "ceiling": f"{self._ceiling} at once (--max-agents)",
             "window": f"{self.window} at once so far, more as it goes well",
             "rate": f"{self.limits.launch_rate:g} launches a second",
         }.get(self._held, "")
+
+    def seconds(self, now: float) -> float:
+        """How long the run has been run, by whichever process."""
+        return self._purse.seconds(now)
 
     def expected(self, unit: str) -> float | None:
         """What one attempt comes to, in dollars or tokens; None is not known."""

@@ -33,10 +33,14 @@ class Limits(NamedTuple):
     agents: int | None = None
     """Attempts of the run, all tasks together."""
     task_dollars: float | None = None
+    """A task's are those of all its attempts together."""
     task_tokens: float | None = None
     task_seconds: float | None = None
     day_dollars: float | None = None
     day_tokens: float | None = None
+    day_seconds: float | None = None
+    """In which runs were run, of all runs together."""
+    day_agents: int | None = None
     expected_dollars: float | None = None
     """What an attempt is thought to cost as long as none has ended; None is not known."""
     expected_tokens: float | None = None

@@ -127,6 +127,8 @@ class Job:
         self.not_before = self.since = 0.0
         self.act = Act()
         self.spent = Spend()
+        self.before = Spend()
+        """Of its attempts that are over."""
 
     @property
     def last(self) -> Attempt:
@@ -207,7 +209,7 @@ class Scheduler:
         for attempt in job.tries:
             self.begun += bool(attempt.agent.get("name"))
             if attempt.outcome:
-                self._count(attempt.outcome)
+                self._count(job, attempt.outcome)
                 if attempt.agent.get("name") and not attempt.cleared:
                     self.left[str(attempt.agent.get("place", ""))][str(attempt.agent["name"])] = job, attempt, 0
         if job.tries and not job.last.outcome:
@@ -406,8 +408,10 @@ class Scheduler:
 
     # Money
 
-    def _count(self, outcome: dict[str, Any]) -> None:
-        self.used = budget.add(self.used, budget.used(outcome.get("cost_usd"), outcome.get("tokens")))
+    def _count(self, job: Job, outcome: dict[str, Any]) -> None:
+        used = budget.used(outcome.get("cost_usd"), outcome.get("tokens"))
+        self.used = budget.add(self.used, used)
+        job.before = budget.add(job.before, used._replace(seconds=outcome.get("seconds") or 0))
         self.summed = 0.0
 
     def _spend(self, now: float) -> None:
@@ -417,7 +421,9 @@ class Scheduler:
         self.summed = now
         live, limits, tasks = self._live(), self.governor.limits, {}
         if limits.task_dollars or limits.task_tokens or limits.task_seconds:
-            tasks = {name: job.spent._replace(seconds=now - job.since) for name, job in live.items()}
+            tasks = {
+                name: budget.add(job.before, job.spent._replace(seconds=now - job.since)) for name, job in live.items()
+            }
         day, today = self._sum()
         self.governor.spent(now, self.total, agents=self.begun, day=day, today=today, tasks=tasks)
         for breach in self.governor.over(now):
@@ -435,7 +441,8 @@ class Scheduler:
     def _sum(self) -> budget.Today:
         """What the run has spent, written down as a part of what the day has."""
         self.total = budget.add(self.used, *(job.spent for job in self._live().values()))
-        return self.field.today(self.total)
+        seconds = self.governor.seconds(self.field.now())
+        return self.field.today(self.total._replace(seconds=seconds, agents=self.begun))
 
     def _stop_all(self, outcome: str, reason: str) -> None:
         """Nothing more is launched, and what runs is harvested and ended."""
@@ -605,7 +612,7 @@ class Scheduler:
         outcome["final"] = wait is None and not (self.interrupted and outcome["outcome"] == "cancelled")
         outcome["t"] = now
         job.tries[-1] = self.run.end(job.last, outcome)
-        self._count(outcome)
+        self._count(job, outcome)
         told = {"outcome": outcome["outcome"], "reason": outcome.get("reason") or None, "final": outcome["final"]}
         self._note("outcome", job, **told)
         self.ended += outcome["final"]

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .limits import Limits, a_dict, a_list, amount, fits, is_number, known, number, span, word
 
 #: What agents use up, and the governor measures by asking. Seconds of the run it can tell by itself.
 UNITS = ("dollars", "tokens")
+#: What is added up of a day beyond them; of agents only how many were launched.
+DAY_UNITS = (*UNITS, "seconds", "agents")
 #: So long may nobody be able to say how much of a budget is spent, for one torn file is no reason to stop a run.
 UNKNOWN_SECONDS = 60.0
 #: Attempts by which the cost of the next is judged.
@@ -28,6 +30,7 @@ class Spend(NamedTuple):
     dollars: float | None = 0.0
     tokens: float | None = 0
     seconds: float | None = 0.0
+    agents: int = 0
 
 
 UNKNOWN = Spend(None, None, None)
@@ -83,7 +86,7 @@ class Purse:
         self.launched = 0
         self._began = now
         self._run = {unit: _Meter() for unit in UNITS}
-        self._today = {unit: _Meter() for unit in UNITS}
+        self._today = {unit: _Meter() for unit in DAY_UNITS}
         self._day = ""
         self._tasks: dict[tuple[str, str], _Meter] = {}
         self._costs: deque[_Cost] = deque(maxlen=COSTS_KEPT)
@@ -100,9 +103,9 @@ class Purse:
         _read(now, self._run, run)
         if today is not None:
             if day != self._day:
-                self._day, self._today = day, {unit: _Meter() for unit in UNITS}
+                self._day, self._today = day, {unit: _Meter() for unit in DAY_UNITS}
             _read(now, self._today, today)
-        units = [unit for unit in Spend._fields if getattr(self.limits, f"task_{unit}")]
+        units = [unit for unit in (*UNITS, "seconds") if getattr(self.limits, f"task_{unit}")]
         before, self._tasks = self._tasks, {}
         for task, used in tasks.items():
             for unit in units:
@@ -113,6 +116,7 @@ class Purse:
     def took(self, launched: int, running: int) -> None:
         """So many were launched, and so many are at work now with them."""
         self.launched += launched
+        self._today["agents"].used += launched
         self._peak = max(self._peak, running)
 
     def ended(self, cost: Spend, progress: bool) -> None:
@@ -125,6 +129,9 @@ class Purse:
         self._peak = max(1, running)
 
     # What follows
+
+    def seconds(self, now: float) -> float:
+        return max(0.0, now - self._began)
 
     def expected(self, unit: str) -> float | None:
         """What one attempt comes to, in dollars or tokens; None is not known.
@@ -142,8 +149,9 @@ class Purse:
         return min((self._slots(budget, running) for budget in self._budgets(now)), default=math.inf)
 
     def attempts_left(self) -> float:
-        most = self.limits.attempts
-        return math.inf if most is None else max(0, most - self.launched)
+        run, day = self.limits.attempts, self.limits.day_agents
+        left = math.inf if run is None else max(0, run - self.launched)
+        return min(left, max(0, day - self._today["agents"].used)) if day else left
 
     def over(self, now: float) -> list[Breach]:
         """Budgets that are exceeded, or of which nobody has been able to say for a while whether they are; and the breaker."""
@@ -164,6 +172,10 @@ class Purse:
             found.append(
                 Breach("run", "agents", self.launched, most, f"{most} agents were launched, all of the budget")
             )
+        day, today = self.limits.day_agents, self._today["agents"].used
+        if day and today >= day:
+            words = f"{today:g} agents were launched today, of {day} of the budget of a day"
+            found.append(Breach("day", "agents", today, day, words))
         return found
 
     def tripped(self) -> list[Breach]:
@@ -207,9 +219,10 @@ class Purse:
             if limit := getattr(limits, unit):
                 yield _Budget("run", unit, meter, limit * limits.share)
         if limits.seconds:
-            yield _Budget("run", "seconds", _Meter(max(0.0, now - self._began)), limits.seconds * limits.share)
+            yield _Budget("run", "seconds", _Meter(self.seconds(now)), limits.seconds * limits.share)
         for unit, meter in self._today.items():
-            if limit := getattr(limits, f"day_{unit}"):
+            # Who has as many agents as may be launched lets them come to their end.
+            if unit != "agents" and (limit := getattr(limits, f"day_{unit}")):
                 yield _Budget("day", unit, meter, limit)
 
     def _task_budgets(self) -> Iterator[_Budget]:
@@ -256,7 +269,7 @@ class Purse:
     def to_json(self, now: float) -> dict[str, Any]:
         return {
             # Time in which nobody was there to launch anything does not count.
-            "seconds": max(0.0, now - self._began),
+            "seconds": self.seconds(now),
             "launched": self.launched,
             "run": {unit: [meter.used, meter.unknown_since] for unit, meter in self._run.items()},
             "today": {unit: [meter.used, meter.unknown_since] for unit, meter in self._today.items()},
@@ -270,7 +283,7 @@ class Purse:
         told = a_dict(data)
         self._began = now - number(told.get("seconds"), 0.0)
         self.launched = int(number(told.get("launched"), 0))
-        self._run, self._today = _meters(told.get("run"), now), _meters(told.get("today"), now)
+        self._run, self._today = _meters(told.get("run"), now), _meters(told.get("today"), now, DAY_UNITS)
         self._day = day if isinstance(day := told.get("day"), str) else ""
         for cost in a_list(told.get("costs"), COSTS_KEPT):
             if isinstance(cost, list) and len(cost) == 3:
@@ -286,9 +299,9 @@ def _read(now: float, meters: Mapping[str, _Meter], used: Spend) -> None:
         meter.read(now, getattr(used, unit))
 
 
-def _meters(data: Any, now: float) -> dict[str, _Meter]:
+def _meters(data: Any, now: float, units: Sequence[str] = UNITS) -> dict[str, _Meter]:
     meters = {}
-    for unit in UNITS:
+    for unit in units:
         pair = a_list(a_dict(data).get(unit), 2)
         used, since = pair if len(pair) == 2 else (0.0, None)
         meters[unit] = _Meter(number(used, 0.0), min(since, now) if is_number(since) else None)
@@ -314,7 +327,7 @@ class Estimate(NamedTuple):
 def estimate(tasks: int, limits: Limits, mean: Spend = UNKNOWN) -> Estimate:
     """`mean` is what one attempt takes, by whatever is known of such ones."""
     at_once = max(1, min(tasks, limits.max_agents))
-    dollars, tokens, seconds = (known(value) for value in mean)
+    dollars, tokens, seconds = (known(value) for value in mean[:3])
     stops = [limits.dollars and limits.dollars * limits.share, limits.day_dollars]
     stops.append(limits.task_dollars and limits.task_dollars * tasks)
     most = min((stop for stop in stops if stop), default=None)
