@@ -10,7 +10,9 @@ import pytest
 
 from muster.errors import MusterError, UsageError
 from muster.flow import classify
+from muster.flow.baseline import Baseline, Standing
 from muster.flow.classify import Change, Judgement, Rules, changes, judge, kind, tree
+from muster.flow.collect import Function
 from muster.providers.local import LocalHost
 
 HOST = LocalHost("/nonexistent")
@@ -165,6 +167,53 @@ def test_a_project_adds_to_the_rules_and_names_what_is_wrong() -> None:
         for wrong in ("docs/**", ["a", 1], [""], ["/"], {"a": 1}, None):
             with pytest.raises(UsageError, match=rf"\[improve\] {key} "):
                 Rules.from_config({key: wrong})
+
+
+# Tests by any name
+
+
+CHECKS = "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n    assert add(2, 2) == 4\n"
+
+
+def standing(file: str, line: int, end: int) -> Standing:
+    return Standing(Function(f"{file}::test_add", file, line, end, "", (f"{file}::test_add",)), "passing", {})
+
+
+def test_a_file_in_which_pytest_found_tests_is_one_whatever_it_is_called() -> None:
+    found = (standing("qa/check_calc.py", 4, 6), standing("src/calc.py", 1, 1))
+    rules = Rules().knowing(Baseline("c", found, (), 1))
+    assert kind("qa/check_calc.py", Rules()) == "implementation"
+    assert kind("qa/check_calc.py", rules) == "other"
+    assert kind("src/calc.py", rules) == "implementation"  # a doctest is about it
+    assert kind("qa/check_calc.py", rules._replace(implementation=("qa/",))) == "implementation"
+
+
+def test_tests_by_any_name_may_not_get_weaker(repo: Repo) -> None:
+    repo.write("qa/check_calc.py", CHECKS)
+    repo.start()
+    repo.write("qa/check_calc.py", CHECKS.replace("    assert add(2, 2) == 4\n", ""))
+    rules = Rules(tests=frozenset({"qa/check_calc.py"}))
+    assert kept(repo.judge(rules)) == {("qa/check_calc.py", "assertion-removed")}
+    assert kept(repo.judge(rules._replace(implementation=("qa/",)))) == {("qa/check_calc.py", "assertion-removed")}
+    repo.git("rm", "-q", "qa/check_calc.py")
+    assert kept(repo.judge(rules)) == {("qa/check_calc.py", "test-removed")}
+
+
+def test_what_is_imported_in_the_place_of_the_program_or_of_pytest_is_kept_out(repo: Repo) -> None:
+    repo.write("calc.py", "def add(a, b):\n    return 0\n")
+    repo.write("src/shop/__init__.py", "")
+    repo.start()
+    fake = "def add(a, b):\n    return a + b\n"
+    for path in ("tests/calc.py", "tests/shop.py", "tests/helpers.py", "tests/sub/test_calc.py", "pytest.py"):
+        repo.write(path, fake)
+    repo.write("x.egg-info/entry_points.txt", "[pytest11]\nx = x\n")
+    assert kept(repo.judge()) == {
+        ("tests/calc.py", "shadowing"),
+        ("tests/shop.py", "shadowing"),
+        ("pytest.py", "protected"),
+        ("x.egg-info/entry_points.txt", "protected"),
+    }
+    assert ("tests/calc.py", "shadowing") not in kept(repo.judge(Rules(allowed=("tests/calc.py",))))
 
 
 # What changed
@@ -334,6 +383,12 @@ def test_text_that_python_reads_in_its_own_encoding_is_read_so(repo: Repo) -> No
         ("pyproject.toml", "a = 1\n", "", "[project.entry-points.pytest11]\nx = 'y'\n"),
         ("setup.cfg", "[metadata]\nname = a\n", "[metadata]\nname = b\n", "[tool:pytest]\nnorecursedirs = tests\n"),
         ("setup.cfg", "[tool:pytest]\nx = 1\n", "[a]\n[tool:pytest]\nx = 1\n", "[tool:pytest\n"),
+        (
+            "setup.cfg",
+            "[options.entry_points]\na = b\n",
+            "[options.entry_points]\na = c\n",
+            "[options.entry_points]\npytest11 = x\n",
+        ),
     ],
 )
 def test_settings_of_pytest_are_protected_inside_their_file(

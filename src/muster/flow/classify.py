@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from subprocess import CompletedProcess
 
     from .. import Host
+    from .baseline import Baseline
 
 #: Bytes. What is larger is not looked into, nor is what comes after so much together.
 FILE_CAP = 4 << 20
@@ -39,8 +40,9 @@ PROTECTED = (
     *("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "tox.toml", "noxfile.py", "/Makefile"),
     *("/GNUmakefile", ".github/**", ".gitlab-ci.yml", ".gitlab/**", ".ci/**", ".circleci/**", ".buildkite/**"),
     *(".travis.yml", "azure-pipelines.yml", "Jenkinsfile", "bitbucket-pipelines.yml", ".pre-commit-config.yaml"),
-    # what Python runs before any test
-    *("sitecustomize.py", "usercustomize.py", "*.pth"),
+    # what Python or pytest runs before any test
+    *("sitecustomize.py", "usercustomize.py", "*.pth", "**/*.egg-info/**", "**/*.dist-info/**"),
+    *("/pytest.py", "/pytest/**", "/_pytest/**", "/pluggy.py", "/pluggy/**", "/unittest.py", "/unittest/**"),
     # what muster, later agents and git are told
     *(".muster/**", "AGENTS.md", "CLAUDE.md", ".claude/**", ".codex/**", ".opencode/**", ".mcp.json"),
     *(".gitmodules", ".gitattributes"),
@@ -62,6 +64,8 @@ class Rules(NamedTuple):
     """May be changed although it is protected, and tests in it may get weaker."""
     implementation: tuple[str, ...] = ()
     """What is implementation although `other` says it is not."""
+    tests: frozenset[str] = frozenset()
+    """Files that hold tests, whatever they are called."""
 
     @classmethod
     def from_config(cls, section: dict[str, Any]) -> Rules:
@@ -73,6 +77,14 @@ class Rules(NamedTuple):
                 raise UsageError(f"[improve] {key} is not a list of globs", f'write {key} = ["docs/**", "*.md"]')
             given[key] = tuple(globs)
         return cls(OTHER + given["other"], PROTECTED + given["protected"], given["allow"], given["implementation"])
+
+    def knowing(self, before: Baseline) -> Rules:
+        """With the files in which pytest found test functions: a project may call them what it likes (`python_files`).
+
+        What has no lines of its own (doctests, linters that run as tests) makes no test file of the file that it is about.
+        """
+        found = [one.function for one in before.tests]
+        return self._replace(tests=frozenset(one.file for one in found if one.end > one.line))
 
 
 class Change(NamedTuple):
@@ -110,7 +122,8 @@ class Judgement(NamedTuple):
 def kind(path: str, rules: Rules) -> Kind:
     if _matches(path.lower(), (glob.lower() for glob in rules.protected)) and not _matches(path, rules.allowed):
         return "protected"
-    return "other" if _matches(path, rules.other) and not _matches(path, rules.implementation) else "implementation"
+    other = path in rules.tests or _matches(path, rules.other)
+    return "other" if other and not _matches(path, rules.implementation) else "implementation"
 
 
 def _matches(path: str, globs: Iterable[str]) -> bool:
@@ -146,6 +159,7 @@ def judge(host: Host, repo: str, base: str, tip: str, rules: Rules) -> Judgement
     """
     found, blobs = _changes(host, repo, base, tip)
     findings = [finding for change in found for finding in _barred(change, rules, blobs)]
+    findings += [one for change in found for one in _shadowing(host, repo, base, change, rules)]
     sources = {
         one.path: (_source(one.old_mode, blobs.get(one.old_blob)), _source(one.new_mode, blobs.get(one.new_blob)))
         for one in found
@@ -215,6 +229,26 @@ def _barred(change: Change, rules: Rules, blobs: dict[str, bytes | None]) -> lis
     return [Finding(path, 0, rule, words, allowed) for rule, words in found]
 
 
+def _shadowing(host: Host, repo: str, base: str, change: Change, rules: Rules) -> list[Finding]:
+    """A new file among tests that they would import in the place of the program: pytest puts their folder first."""
+    folder, _, name = change.path.rpartition("/")
+    stem = name.removesuffix(".py")
+    if (
+        change.status != "A"
+        or stem == name
+        or not stem.isidentifier()
+        or not folder
+        or not _is_test(change.path, rules)
+    ):
+        return []
+    there = [f"{start}{stem}{end}" for start in ("", "src/", "lib/") for end in (".py", "/__init__.py")]
+    known = _git(host, repo, ["ls-tree", "--name-only", "-z", "--end-of-options", base, *there])
+    if not any(kind(os.fsdecode(one), rules) == "implementation" for one in known.split(b"\0") if one):
+        return []
+    words = f"tests would import it as {shown(stem)}, in the place of the program"
+    return [Finding(change.path, 0, "shadowing", words, _matches(change.path, rules.allowed))]
+
+
 def _leads_out(path: str, target: str) -> bool:
     """Whether a symlink may end outside, or in git's own folder. `..` counts only in front: behind another link it goes anywhere."""
     parts = [part for part in target.split("/") if part not in ("", ".")]
@@ -232,7 +266,8 @@ def _pytest_settings(name: str, data: bytes | None) -> Any:
         if name == "setup.cfg":
             parser = configparser.RawConfigParser()
             parser.read_string(text)
-            return dict(parser["tool:pytest"]) if "tool:pytest" in parser else None
+            found = {part: dict(parser[part]) for part in ("tool:pytest", "options.entry_points") if part in parser}
+            return found.get("tool:pytest"), found.get("options.entry_points", {}).get("pytest11")
         table = tomllib.loads(text)
         plugins = table.get("project", {}).get("entry-points", {}).get("pytest11")
         return table.get("tool", {}).get("pytest"), plugins
@@ -242,7 +277,7 @@ def _pytest_settings(name: str, data: bytes | None) -> Any:
 
 def _is_test(path: str, rules: Rules) -> bool:
     name = path.rpartition("/")[2]
-    own = bool(weaken.TEST_FILE.fullmatch(path)) or name == "conftest.py"
+    own = path in rules.tests or bool(weaken.TEST_FILE.fullmatch(path)) or name == "conftest.py"
     return name.endswith(".py") and (own or _matches(path, rules.other))
 
 

@@ -364,7 +364,7 @@ def _verify(
     told: dict[str, Any] = {"attempt": attempt.number, "claimed": outcome.get("outcome"), "base": task.base}
     bad = one is not None and one.status in BAD
     tip, repo = outcome.get("tip"), str(run.about()["repo"])
-    judged = classify.judge(fleet.local, repo, task.base, str(tip), wish.rules) if tip else None
+    judged = classify.judge(fleet.local, repo, task.base, str(tip), wish.rules.knowing(before)) if tip else None
     if judged is None or not (judged.implementation or judged.other or judged.kept_out):
         words = "it claims to have fixed it, and changed nothing" if bad else "nothing was to be changed"
         return {**told, "result": "refused" if bad else "unchanged", "ok": not bad, "words": words}

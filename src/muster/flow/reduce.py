@@ -172,7 +172,8 @@ def resolver(work: Reduction, kind: str, known: Mapping[str, Unit]) -> Any:
 
 def doubt(work: Reduction, onto: str, commit: str) -> str:
     """What of a resolution would be kept out of a worker's branch: an integrator is believed no more than they are."""
-    judged = classify.judge(work.fleet.local, str(work.run.about()["repo"]), onto, commit, work.wish.rules)
+    rules = work.wish.rules.knowing(work.before)
+    judged = classify.judge(work.fleet.local, str(work.run.about()["repo"]), onto, commit, rules)
     found = next((one for one in judged.kept_out if not one.allowed), None)
     return f"is kept out for {result.shown(found.path)}: {found.words}" if found else ""
 
@@ -225,6 +226,7 @@ def _diff(work: Reduction, repo: str, base: str, tip: str) -> str:
 def go(work: Reduction) -> Delivery:
     """The branch `muster-run/RUN` and what is known of it, in the run's directory."""
     run, wish, fleet = work.run, work.wish, work.fleet
+    rules = wish.rules.knowing(work.before)
     kind = improve.integrator(fleet, wish)
     found = units(work)
     order = ranking(work, kind, found) if wish.rank == "agent" and kind != "none" and found else []
@@ -237,7 +239,7 @@ def go(work: Reduction) -> Delivery:
         run=run.name,
         # Verdicts that were written down are those of this gate.
         folder=run.path(f"reduce-{tasks.digest([wish.pytest, wish.lint, wish.args, wish.keep_env])[:8]}"),
-        kind=lambda path: "implementation" if classify.kind(path, wish.rules) == "implementation" else "other",
+        kind=lambda path: "implementation" if classify.kind(path, rules) == "implementation" else "other",
         gate=Trials(work),
         resolve=resolver(work, kind, {unit.name: unit for unit in found}),
         say=lambda event: work.say(_event(run, event)),
