@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import ast
 import builtins
-import hashlib
 import itertools
 import re
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+from . import around
+from .around import EVERY_TEST, Function, Loud, as_text, fails, stored
 
 #: Larger values are not written out, longer tables not read row by row; helpers are not entered deeper or more often.
 NODES, ROWS, DEPTH, CALLS = 300, 64, 3, 16
@@ -22,9 +25,19 @@ NODES, ROWS, DEPTH, CALLS = 300, 64, 3, 16
 STEPS, SAID = 2_000_000, 600
 SKIP = re.compile(
     r"(pytest|unittest)\b.*\.(skip|skipif|xfail|importorskip|exit|SkipTest|skipIf|skipUnless|expectedFailure)"
-    r"|self\.skipTest|.*\bmark\.(slow|manual|nightly|disabled|quarantine|broken|wip|integration|network)"
+    r"|_pytest\.outcomes\.\w+|(.+\.)?(applymarker|add_marker)|self\.skipTest|.*\bmark\.(slow|manual|nightly|disabled|quarantine|broken|wip|integration|network)"
 )
 RETRY = re.compile(r"(.*\.)?\w*(flaky|retry|retries|rerun)\w*", re.IGNORECASE)
+PATCH = re.compile(
+    r"setattr|delattr|exec|eval|globals|locals|(.+\.)?patch(\.(object|dict|multiple))?|(?!self).+\.(setattr|setitem|delattr|delitem)"
+)
+TABLES = re.compile(r"sys\.modules|globals|locals|vars|.*\.__(dict|globals)__")
+#: What of a class is its tests, or runs them.
+RUN = re.compile(r"test\w*|set_?up\w*|run|__\w+__", re.IGNORECASE)
+#: What pytest hands to hooks and fixtures.
+PYTESTS = frozenset("request config item items session report call node pytest".split())
+#: Above all levels.
+TOP = 1000
 TIMEOUT = re.compile(r"time_?out|deadline|patience|max_wait|^seconds$", re.IGNORECASE)
 TIMEOUT_PLACE = {"wait_for": 1, "join": 0, "wait": 0, "timeout": 0, "to_show": 1, "not_to_show": 1, "to_print": 1}
 ERROR = re.compile(r"(.*\.)?(raises|warns|assert(Raises|Warns)(Regex)?)")
@@ -73,7 +86,6 @@ WORDS = {
 #: Calls that give the same value in another shape, and those that give only a part of it.
 SAME = frozenset("list tuple dict str iter".split())
 PART = frozenset("len sorted set frozenset bool type repr int float round abs sum min max any next each".split())
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 Env = dict[str, ast.expr]
 NONE = ast.Constant(None)
 FILLED = ast.List | ast.Dict | ast.Set | ast.ListComp | ast.Constant
@@ -113,7 +125,7 @@ class Seen(NamedTuple):
 
     checks: list[Check]
     marks: list[tuple[str, str, int]]
-    """Skips and retries: the rule, what, and the line."""
+    """Skips, retries and what may not run the test at all: the rule, what, and the line."""
     swallowed: list[tuple[set[str], int]]
     """The calls in each body whose errors are swallowed."""
     bare: Counter[str]
@@ -127,6 +139,8 @@ class Seen(NamedTuple):
     unchecked: Counter[str]
     rows: list[int]
     """How many each `parametrize` has, if that is in the text."""
+    patches: list[tuple[str, int]]
+    """What is put in the place of something else."""
 
 
 class File(NamedTuple):
@@ -137,6 +151,8 @@ class File(NamedTuple):
     tables: Env
     """Those that are too large to be written out."""
     functions: dict[str, Function]
+    classes: dict[str, ast.ClassDef]
+    loud: list[Loud]
     seen: dict[tuple[str, bool], Seen]
     spent: Counter[str]
 
@@ -156,6 +172,16 @@ class Unit(NamedTuple):
     test: bool
     """Whether pytest collects it."""
     guards: int
+    bases: tuple[ast.expr, ...] = ()
+    """Of its classes."""
+
+    @property
+    def every(self) -> bool:
+        """Whether it runs, unasked, for other tests."""
+        named = [self.file.env.get(one.id) if isinstance(one, ast.Name) else one for one in self.node.decorator_list]
+        words = [word for one in named if isinstance(one, ast.Call) for word in one.keywords]
+        asked = any(word.arg in ("autouse", None) and not _is(word.value, False) for word in words)
+        return asked or bool(EVERY_TEST.fullmatch(self.node.name)) or self.node.name.startswith("pytest_")
 
 
 def units(path: str, text: str, collected: bool) -> list[Unit]:
@@ -163,33 +189,45 @@ def units(path: str, text: str, collected: bool) -> list[Unit]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tree = ast.parse(text)
-    file = File(path, {}, {}, {}, {}, {}, Counter())
+    file = File(path, {}, {}, {}, {}, {}, list(around.loud(tree)), {}, Counter())
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value.bit_length() > 1000:
             raise TooMuch(path)
         if isinstance(node, ast.Import | ast.ImportFrom):
             start = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             file.imports.update({name.asname or name.name: start + name.name for name in node.names})
+            roots = [name.name.partition(".")[0] for name in node.names if not start and not name.asname]
+            file.imports.update({root: root for root in roots})
+        elif isinstance(node, ast.ClassDef):
+            file.classes[node.name] = node
     found: dict[str, Unit] = {}
 
-    def collect(body: Sequence[ast.stmt], scope: str, marks: tuple[ast.expr, ...], test: bool, guards: int) -> None:
-        given = {name: node.value for node in body if isinstance(node, ast.Assign) for name in _stored(node)}
+    def collect(
+        body: Sequence[ast.stmt],
+        scope: str,
+        marks: tuple[ast.expr, ...],
+        test: bool,
+        guards: int,
+        bases: tuple[ast.expr, ...] = (),
+    ) -> None:
+        given = {name: node.value for node in body if isinstance(node, ast.Assign) for name in stored(node)}
         marks = (*marks, *([given["pytestmark"]] if "pytestmark" in given else []))
         test = test and not _is(given.get("__test__"), False)
         for node in body:
             if isinstance(node, Function):
                 file.functions[scope + node.name] = node
                 runs = test and node.name.startswith("test")
-                found[scope + node.name] = _unit(file, scope, node, (*node.decorator_list, *marks), runs, guards)
+                found[scope + node.name] = _unit(file, scope, node, (*node.decorator_list, *marks), runs, guards, bases)
             elif isinstance(node, ast.ClassDef):
                 plain = not any(isinstance(one, Function) and one.name == "__init__" for one in node.body)
                 runs = test and (bool(node.bases) or (plain and node.name.startswith("Test")))
-                collect(node.body, f"{scope}{node.name}.", (*node.decorator_list, *marks), runs, guards)
+                given_marks = (*node.decorator_list, *marks)
+                collect(node.body, f"{scope}{node.name}.", given_marks, runs, guards, (*node.bases, *bases))
             elif isinstance(node, ast.If | ast.Try | ast.With):
                 under = guards + (not isinstance(node, ast.With))
-                collect([*node.body, *getattr(node, "orelse", [])], scope, marks, test, under)
+                collect([*node.body, *getattr(node, "orelse", [])], scope, marks, test, under, bases)
             else:
-                for name in _stored(node):
+                for name in stored(node):
                     found.pop(scope + name, None)
 
     collect(tree.body, "", (), collected, 0)
@@ -204,11 +242,19 @@ def units(path: str, text: str, collected: bool) -> list[Unit]:
     return [outside._replace(name=""), *found.values()]
 
 
-def _unit(file: File, scope: str, node: Function, marks: tuple[ast.expr, ...], test: bool, guards: int) -> Unit:
+def _unit(
+    file: File,
+    scope: str,
+    node: Function,
+    marks: tuple[ast.expr, ...],
+    test: bool,
+    guards: int,
+    bases: tuple[ast.expr, ...] = (),
+) -> Unit:
     told = isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant)
     body = "\n".join(as_text(one, 10_000) for one in node.body[told:])
-    whole = (body, as_text(node.args), *map(as_text, marks))
-    return Unit(file, scope + node.name, node, body, marks, whole, test, guards)
+    whole = (body, as_text(node.args), *map(as_text, (*marks, *bases)))
+    return Unit(file, scope + node.name, node, body, marks, whole, test, guards, bases)
 
 
 def read(unit: Unit, rows: bool = False) -> Seen:
@@ -222,12 +268,24 @@ def read(unit: Unit, rows: bool = False) -> Seen:
     return unit.file.seen[key]
 
 
+def made_in(unit: Unit) -> set[str]:
+    """The names that mean something of this file in a function: its own functions and parameters, and those of the module."""
+    inner = [one for one in ast.walk(unit.node) if isinstance(one, Function)]
+    own = {one.name for one in inner} | {name for one in inner for name in _parameters(one)}
+    return own | unit.file.functions.keys() | unit.file.classes.keys()
+
+
+def yields(unit: Unit) -> bool:
+    inner = {id(part) for one in unit.node.body if isinstance(one, Function) for part in ast.walk(one)}
+    return any(isinstance(one, ast.Yield | ast.YieldFrom) and id(one) not in inner for one in ast.walk(unit.node))
+
+
 class Reader:
     """Walks through a function and notes what it says."""
 
     def __init__(self, file: File) -> None:
         self.file = file
-        self.seen = Seen([], [], [], Counter(), [], {}, Counter(), Counter(), Counter(), [])
+        self.seen = Seen([], [], [], Counter(), [], {}, Counter(), Counter(), Counter(), [], [])
         self.env = dict(file.env)
         self.bound: dict[str, int] = {}
         self.inner: dict[str, Function] = {}
@@ -246,10 +304,15 @@ class Reader:
         for mark in unit.marks:
             self.line = mark.lineno
             self.mark(self.inline(mark), decorator=True)
+            if unit.node.name.startswith("test"):
+                self.decorator(mark)
             if isinstance(mark, ast.Call) and self.dotted(mark.func).endswith("mark.usefixtures"):
                 for name in map(_string, mark.args):
                     if name in self.file.functions:
                         self.enter(self.file.functions[name], {})
+        for base in unit.bases if unit.test else ():
+            if not around.BASES.fullmatch(self.dotted(base)) and as_text(base) not in self.file.classes:
+                self.seen.marks.append(("unjudged", f"class …({as_text(base)})", unit.node.lineno))
         tables = self.tables(unit)
         self.seen.rows.extend(map(len, tables))
         for row in itertools.islice(itertools.product(*(tables if rows else [])), ROWS):
@@ -258,6 +321,23 @@ class Reader:
                 break
             self.enter(unit.node, {name: value for part in row for name, value in part.items()})
         return self.seen
+
+    def decorator(self, mark: ast.expr) -> None:
+        """One that may not run the test is noted, and what one of this file does belongs to the test."""
+        if isinstance(mark, ast.List | ast.Tuple):
+            for one in mark.elts:
+                self.decorator(one)
+            return
+        known = self.env.get(mark.id) or self.file.tables.get(mark.id) if isinstance(mark, ast.Name) else None
+        mark = known or mark
+        called = isinstance(mark, ast.Call)
+        function = self.function(mark.func if isinstance(mark, ast.Call) else mark)
+        if function is not None and not called:
+            self.enter(function, {})
+        good = around.runs(function, self.dotted, called) if function else around.is_known(mark, self.dotted)
+        name = self.dotted(mark.func if isinstance(mark, ast.Call) else mark) or as_text(mark)
+        if not good and not SKIP.fullmatch(name) and not RETRY.fullmatch(name):
+            self.seen.marks.append(("unjudged", f"@{name}", self.line))
 
     def tables(self, unit: Unit) -> list[list[Env]]:
         """The rows of each `parametrize` whose rows are in the text."""
@@ -287,7 +367,7 @@ class Reader:
         self.stack.append(function)
         inside = function.name in self.inner
         self.env, self.bound = dict(self.env if inside else self.file.env), dict(self.bound)
-        self.locals = _stored(function) | (self.locals if inside else set())
+        self.locals = stored(function) | (self.locals if inside else set())
         self.filled |= _filled(function)
         for name in _parameters(function):
             self.env.pop(name, None)
@@ -323,10 +403,11 @@ class Reader:
                 self.claim(self.value(node.test))
             else:
                 self.value(node.value)
-                return "fails" if _fails([node]) else ""
+                return "fails" if fails([node]) else ""
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
             value = self.value(node.value)
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                self.patch(target)
                 self.bind(target, value)
         elif isinstance(node, ast.If):
             return self.either(node)
@@ -354,6 +435,9 @@ class Reader:
             for part in (node, *getattr(node, "cases", [])):
                 self.block(getattr(part, "body", []), 1)
             self.forget(node)
+        made = node.value if isinstance(node, ast.Return) and isinstance(node.value, ast.Name) else None
+        if made and made.id in self.inner and not any(one.name.startswith("test") for one in self.stack):
+            self.enter(self.inner[made.id], {})  # what a decorator makes
         leaves = isinstance(node, ast.Return | ast.Continue | ast.Break)
         return "leaves" if leaves else "fails" if isinstance(node, ast.Raise) else ""
 
@@ -361,7 +445,7 @@ class Reader:
         test = self.value(node.test)
         if isinstance(test, ast.Constant):
             return self.block(node.body if test.value else node.orelse)
-        if _fails(node.body) and not node.orelse:
+        if fails(node.body) and not node.orelse:
             self.text = f"if {as_text(node.test)}: fail"
             self.claim(test, False)
             return ""
@@ -371,12 +455,12 @@ class Reader:
         return ends[0] if all(ends) else ""
 
     def attempt(self, node: ast.Try) -> str:
-        expected = bool(node.handlers) and (_fails(node.body) or _fails(node.orelse))
-        quiet = any(map(_quiet, node.handlers)) or any(isinstance(one, ast.Return) for one in node.finalbody)
+        expected = bool(node.handlers) and (fails(node.body) or fails(node.orelse))
+        quiet = around.swallowing(node)
         if expected:
             names = [name for handler in node.handlers for name in self.errors(handler.type)]
             self.add("raises", ("raises",), frozenset(names))
-            end = self.block([one for one in node.body if not _fails([one])])
+            end = self.block([one for one in node.body if not fails([one])])
         else:
             end = self.swallow(node) if quiet else self.block(node.body)
             self.block(node.orelse, int(quiet))
@@ -394,18 +478,59 @@ class Reader:
         return end
 
     def context(self, node: ast.With | ast.AsyncWith) -> str:
-        names = []
+        names, quiet, unknown = [], False, False
         for item in node.items:
             call = item.context_expr
             self.text = as_text(call)
             value = self.value(call)
-            names.append(self.dotted(call.func) if isinstance(call, ast.Call) else "")
+            made = value.func if isinstance(value, ast.Call) else value
+            names.append(self.dotted(made) if isinstance(value, ast.Call) else "")
+            quiet = quiet or self.quiet(value) or any(map(self.quiet, _entered(call, item.optional_vars, node.body)))
+            used = [one for part in node.body for one in _names(part)]
+            idle = item.optional_vars is None or not {*_names(item.optional_vars)} & {*used}
+            unknown = unknown or (idle and self.unknown(made))
             if item.optional_vars:
                 self.bind(item.optional_vars, ast.Name("raises") if ERROR.fullmatch(names[-1]) else value)
-        if any(name.endswith("suppress") for name in names):
+        if quiet:
             return self.swallow(node)
         # Behind the error that is expected nothing runs.
-        return self.block(node.body, int(any(map(ERROR.fullmatch, names))))
+        return self.block(node.body, int(unknown or any(map(ERROR.fullmatch, names))))
+
+    def quiet(self, node: ast.expr) -> bool:
+        """Whether this context manager swallows errors, as far as that is in this file."""
+        made = node.func if isinstance(node, ast.Call) else node
+        if self.dotted(made).endswith("suppress") or isinstance(node, ast.Lambda):
+            return True
+        if isinstance(node, ast.Name) and (fixture := self.file.functions.get(node.id)) is not None:
+            given = [one.value for one in ast.walk(fixture) if isinstance(one, ast.Return | ast.Yield) and one.value]
+            return any(self.quiet(one) for one in given if not isinstance(one, ast.Name))
+        found = self.function(made) or self.file.classes.get(as_text(made))
+        return found is not None and around.swallows(found, self.dotted, self.file.classes)
+
+    def unknown(self, node: ast.expr) -> bool:
+        """Whether it comes from a module of which nobody knows whether it swallows errors."""
+        name = self.dotted(node)
+        start = node
+        while isinstance(start, ast.Attribute):
+            start = start.value
+        ours = isinstance(start, ast.Name) and start.id in self.file.imports
+        return ours and name.partition(".")[0] not in sys.stdlib_module_names and not around.OPEN.match(name)
+
+    def patch(self, target: ast.expr) -> None:
+        """Something of another module, or of pytest's, that is made another one here."""
+        start = target.value if isinstance(target, ast.Attribute | ast.Subscript) else None
+        if isinstance(target, ast.Subscript):
+            found = bool(TABLES.fullmatch(self.dotted(start.func if isinstance(start, ast.Call) else start or NONE)))
+        else:
+            start = self.inline(start) if start else NONE
+            while isinstance(start, ast.Attribute | ast.Subscript | ast.Call):
+                start = start.func if isinstance(start, ast.Call) else start.value
+            name = start.id if isinstance(start, ast.Name) else ""
+            outside = not self.stack or self.stack[-1].name == "the_module"
+            ours = name.startswith("test") or (name in self.file.classes and RUN.fullmatch(getattr(target, "attr", "")))
+            found = name in self.file.imports or name in PYTESTS or bool(outside and ours)
+        if found:
+            self.seen.patches.append((as_text(target), self.line))
 
     # Values
 
@@ -430,7 +555,7 @@ class Reader:
                 self.file.tables[target.id] = value
 
     def forget(self, node: ast.AST) -> None:
-        for name in _stored(node):
+        for name in stored(node):
             self.env.pop(name, None)
 
     def inline(self, node: Any) -> Any:
@@ -540,6 +665,8 @@ class Reader:
         name = self.dotted(node.func)
         last = name.rpartition(".")[2]
         text = as_text(call)
+        if PATCH.fullmatch(name) and "environ" not in text:
+            self.seen.patches.append((text, self.line))
         for calls in self.swallowing:
             calls.add(text)
         self.seen.bare[text] += not self.swallowing
@@ -630,11 +757,28 @@ class Reader:
                 self.claim(inner)
             case _:
                 name, subject, value, slack, level = _judged(node, truth)
+                level = min(level, self.worth(node))
                 if not level and self.varies(node):
                     level = LEVELS[name]
                 sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) and name in ("==", "!=") else []
                 other = [path for path in map(_path, sides) if path and path != _path(subject)]
                 self.add(name, _path(subject), value, slack, level, other[0] if other else ())
+
+    def worth(self, node: ast.expr) -> int:
+        """At most so much is said by a comparison with what is equal to anything, or with the same by another name."""
+        if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.ops[0], ast.Eq):
+            return TOP
+        sides = [node.left, node.comparators[0]]
+        calls = [one for one in sides if isinstance(one, ast.Call)]
+        kinds = [self.file.classes.get(as_text(one.func)) for one in calls]
+        if any(isinstance(one, Function) and one.name == "__eq__" for kind in kinds if kind for one in kind.body):
+            return 10
+        chosen = [as_text(part) for one in sides if isinstance(one, ast.IfExp) for part in (one.body, one.orelse)]
+        if any(as_text(one) in chosen for one in sides):
+            return 10
+        same = len(calls) == 2 and self.dotted(calls[0].func) == self.dotted(calls[1].func) != ""
+        rest = [as_text(ast.Call(NONE, one.args, one.keywords)) for one in calls]
+        return 0 if same and rest[0] == rest[1] and as_text(calls[0]) != as_text(calls[1]) else TOP
 
     def varies(self, node: ast.expr) -> bool:
         """Whether a claim that looks empty has variables in it that were filled later, or at two times."""
@@ -751,17 +895,6 @@ def _path(node: ast.AST) -> tuple[str, ...]:
 # Small questions
 
 
-def as_text(node: ast.AST, most: int = 200) -> str:
-    """A long one ends in its digest."""
-    try:
-        text = ast.unparse(node)
-    except ValueError:  # an f-string that cannot be written like this
-        text = ast.dump(node)
-    if len(text) <= most:
-        return text
-    return f"{text[:100]}…{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
-
-
 def _string(node: ast.AST) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
@@ -803,6 +936,14 @@ def _folded(node: Any) -> Any:
     return node
 
 
+def _entered(call: ast.expr, stack: ast.expr | None, body: Sequence[ast.stmt]) -> list[ast.expr]:
+    """What an ExitStack is given in the body of its `with`."""
+    if not isinstance(stack, ast.Name) or not isinstance(call, ast.Call) or "ExitStack" not in as_text(call.func):
+        return []
+    calls = [one for node in body for one in ast.walk(node) if isinstance(one, ast.Call) and one.args]
+    return [one.args[0] for one in calls if as_text(one.func) in (f"{stack.id}.enter_context", f"{stack.id}.push")]
+
+
 def _each(node: ast.expr) -> ast.expr:
     return ast.Call(ast.Name("each"), [node], [])
 
@@ -810,13 +951,6 @@ def _each(node: ast.expr) -> ast.expr:
 def _parameters(node: Function) -> list[str]:
     given = node.args
     return [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg) if one]
-
-
-def _stored(node: ast.AST) -> set[str]:
-    """The names that are assigned or deleted in it, and those whose `__test__` is."""
-    found = [one for one in ast.walk(node) if isinstance(getattr(one, "ctx", None), ast.Store | ast.Del)]
-    found = [one.value if isinstance(one, ast.Attribute) and one.attr == "__test__" else one for one in found]
-    return {one.id for one in found if isinstance(one, ast.Name)}
 
 
 def _filled(node: ast.AST) -> set[str]:
@@ -834,20 +968,3 @@ def _filled(node: ast.AST) -> set[str]:
 
 def _names(node: ast.AST) -> list[str]:
     return [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
-
-
-def _fails(body: Sequence[ast.stmt]) -> bool:
-    """Whether it fails the test wherever it is reached."""
-    return any(
-        (isinstance(node, ast.Raise) and not re.search("SkipTest|Skipped", as_text(node)))
-        or as_text(node).startswith(("pytest.fail(", "self.fail(", "fail(", "assert False"))
-        for node in body
-    )
-
-
-def _quiet(handler: ast.ExceptHandler) -> bool:
-    """Whether the test goes on after it."""
-    inside = [one for one in ast.walk(handler) if isinstance(one, ast.stmt)]
-    return not _fails(inside) and not any(
-        isinstance(one, ast.Assert) and not isinstance(one.test, ast.Constant) for one in inside
-    )

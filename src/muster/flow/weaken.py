@@ -1,6 +1,7 @@
 """Do changed test files check less than before? Old and new are compared by what their tests claim (claims.py), not by their text.
 
-A rewrite that keeps the claims is silent. What is not in the text of a test (mocks, data files) is not seen here.
+A rewrite that keeps the claims is silent, and so is a mock, unless it is for every test or for the very thing that a claim is about.
+What is not in the text of test files (data, a module of the program that is there only for them) is not seen here.
 """
 
 from __future__ import annotations
@@ -11,14 +12,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from .claims import Check, Seen, TooMuch, Unit, read, units
+from .claims import Check, Seen, TooMuch, Unit, made_in, read, units, yields
 from .result import shown
 
 #: Seconds that an e2e test waits by itself: a longer time-out that is added is there to wait longer.
 LONG = 60.0
 TEST_FILE = re.compile(r"(.*/)?(test_[^/]*|[^/]*_test)\.py", re.DOTALL)
-HOOK = re.compile(r"collect_ignore|pytest_(?!addoption|configure|report_header|terminal_summary|assertrepr|plugins)")
-EVERY_TEST = re.compile(r"setUp|setup_|asyncSetUp")
 SHELL = re.compile(r"\|\|\s*(true|:|exit 0|echo\b.*)|;\s*(true|:|exit 0)\s*$|set \+e;?", re.MULTILINE)
 Key = tuple[Any, ...]
 Told = tuple[str, int, int, str]
@@ -95,7 +94,8 @@ def _compared(
     away = {(one.file.path, one.node.name) for one, to in pairs if one.file.path != to.file.path and not one.test}
     # A file is large, a change is small: where no helper changed, a test that did not says what it said.
     restless = {one.file.path for one, to in pairs if not one.test and one.whole != to.whole}
-    restless |= {unit.file.path for unit in gone if not unit.test}
+    restless |= {unit.file.path for unit in (*gone, *added) if not unit.test}
+    restless |= {to.file.path for one, to in pairs if not to.name and one.file.imports != to.file.imports}
     told: list[tuple[str, Told]] = []
     for before, after in pairs:
         path, left = after.file.path, pool.total()
@@ -108,6 +108,7 @@ def _compared(
             line, words = unit.node.lineno, f"{shown(unit.name)} is gone, or pytest does not collect it any more"
             told.append((unit.file.path, ("test-removed", line, line, words)))
     told += [(unit.file.path, one) for unit in added for one in _added(unit)]
+    told += [*_louder(old, new), *_patched(old, pairs, added), *_skipping(pairs, added)]
     return told, {(here, there) for here, there in moved if here != there}
 
 
@@ -162,21 +163,77 @@ def _alike(one: str, other: str) -> bool:
 
 
 def _added(unit: Unit) -> Iterator[Told]:
-    """A new function, or what is new outside of all functions, that takes other tests out of the run."""
-    line = unit.node.lineno
-    if HOOK.match(unit.name):
-        yield "uncollected", line, line, f"{shown(unit.name)} can leave tests out"
-    if not unit.name:
-        yield from _ignored("", unit.body)
-    if EVERY_TEST.match(unit.node.name) or any("autouse=True" in text for text in unit.whole[2:]):
-        for rule, what, at in read(unit).marks:
-            yield rule, at, at, f"`{shown(what)}` for every test, by {shown(unit.name)}"
+    """A new function that takes other tests out of the run, or (without a name) what is new outside of all functions."""
+    helps = not TEST_FILE.fullmatch(unit.file.path)
+    marks = read(unit).marks if unit.every or (helps and not unit.name) else []
+    for rule, what, at in marks:
+        yield rule, at, at, f"`{shown(what)}` for every test, by {shown(unit.name) or 'the module'}"
 
 
-def _ignored(before: str, after: str) -> Iterator[Told]:
-    for line in after.splitlines():
-        if HOOK.match(line.strip()) and line not in before.splitlines():
-            yield "uncollected", 0, hash(line), f"`{shown(line.strip())}` can leave tests out"
+def _louder(old: dict[str, list[Unit]], new: dict[str, list[Unit]]) -> Iterator[tuple[str, Told]]:
+    """What can change how other tests end and was in no file before."""
+    known = Counter(one.text for some in old.values() for unit in some[:1] for one in unit.file.loud)
+    for path, some in new.items():
+        for rule, text, line, words in (one for unit in some[:1] for one in unit.file.loud):
+            known[text] -= 1
+            if known[text] < 0:
+                yield path, (rule, line, line, shown(words))
+
+
+def _patched(
+    old: dict[str, list[Unit]], pairs: list[tuple[Unit, Unit]], added: list[Unit]
+) -> Iterator[tuple[str, Told]]:
+    """What is put in the place of something else for tests that were there before, and was not before for any of them."""
+    known = {text for some in old.values() for unit in some for text, _ in read(unit).patches}
+    housed = {(to.file.path, scope) for _, to in pairs if to.test for scope in _scopes(to.name)}
+    for unit in (*(to for _, to in pairs), *added):
+        alone = TEST_FILE.fullmatch(unit.file.path) and (unit.file.path, _scopes(unit.name)[-1]) not in housed
+        for text, line in read(unit).patches if unit.every or not unit.name else []:
+            if text not in known and not (alone and unit.name):
+                yield unit.file.path, ("patched", line, line, f"`{shown(text)}` for every test")
+
+
+def _skipping(pairs: list[tuple[Unit, Unit]], added: list[Unit]) -> Iterator[tuple[str, Told]]:
+    """A test asks for a new fixture of another file, which skips."""
+    made = {unit.node.name for unit in added if "fixture" in "".join(unit.whole[2:]) and read(unit).marks}
+    for before, after in pairs:
+        for name in sorted((_asked(after) - _asked(before)) & made) if after.test else ():
+            line = after.node.lineno
+            yield after.file.path, ("skip", line, line, f"{shown(after.name)}: {shown(name)} can skip it")
+
+
+def _asked(unit: Unit) -> set[str]:
+    """The names of fixtures, among others."""
+    return {*re.findall(r"\w+", " ".join((unit.whole[1], *(one for one in unit.whole[2:] if "usefixtures" in one))))}
+
+
+def _replaced(before: Unit, after: Unit) -> Iterator[Told]:
+    """What the test is about is no longer what was imported for it."""
+    line, was = after.node.lineno, before.file.imports
+    about = {check.path[0] for check in read(before).checks if check.path}
+    for name in sorted(about & was.keys() & made_in(after) - made_in(before)):
+        yield "replaced", line, line, f"{shown(name)} is not {shown(was[name])} any more, but made in this file"
+    for name in sorted(about & was.keys() & after.file.imports.keys()):
+        now = after.file.imports[name]
+        if now.rpartition(".")[2] != was[name].rpartition(".")[2] and now.rpartition(".")[0]:
+            yield "replaced", line, line, f"{shown(name)} is not {shown(was[name])} any more, but {shown(now)}"
+    known = {text for text, _ in read(before).patches}
+    for text, at in read(after).patches:
+        names = {one.rpartition(".")[2] for one in re.findall(r"'([\w.]+)'", text)[:1]}
+        heads = {step.strip(".") for check in read(before).checks for step in check.path[: _call(check.path)]}
+        if text not in known and names & heads:
+            yield "patched", at, at, f"{shown(after.name)}: `{shown(text)}` replaces what it is about"
+
+
+def _call(path: tuple[str, ...]) -> int:
+    """The steps to the first call of a subject."""
+    return next((number for number, step in enumerate(path) if step[0] == "("), 0)
+
+
+def _scopes(name: str) -> list[str]:
+    """The module and the classes that a function stands in."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts))]
 
 
 def _weaker(before: Unit, after: Unit, pool: Counter[Key], away: set[tuple[str, str]]) -> Iterator[Told]:
@@ -184,16 +241,16 @@ def _weaker(before: Unit, after: Unit, pool: Counter[Key], away: set[tuple[str, 
     plain = bool(read(before).rows) == bool(read(after).rows)  # else the rows are written out on one side
     was, seen = read(before, not plain), read(after, not plain)
     here, name = after.node.lineno, shown(after.name) or "the module"
+    if before.test and after.test:
+        yield from _replaced(before, after)
+        if yields(after) and not yields(before):
+            yield "test-removed", here, here, f"{name} yields, so that its body does not run"
     if plain and (fewer := sum(was.rows) - sum(seen.rows)) > 0:
         yield "rows-removed", here, here, f"{name} has {fewer} parameter rows less"
     if after.guards > before.guards:
         yield "assertion-guarded", here, here, f"{name} is defined under a condition"
     if was.bare and not (seen.bare or seen.checks or seen.swallowed):
         yield "test-removed", here, here, f"{name} does nothing any more"
-    if HOOK.match(after.name) and before.body != after.body:
-        yield "uncollected", here, here, f"{name} can leave tests out"
-    if not after.name:
-        yield from _ignored(before.body, after.body)
     checks = [check for check in was.checks if (before.file.path, check.home) not in away]
     for rule, line, cause, words in (
         *_less_claimed(checks, seen.checks, before.node.name, pool),
