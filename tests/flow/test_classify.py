@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from muster.errors import MusterError, UsageError
-from muster.flow import classify
+from muster.flow import classify, improve, reduce
 from muster.flow.baseline import Baseline, Standing
 from muster.flow.classify import Change, Judgement, Rules, changes, judge, kind, tree
 from muster.flow.collect import Function
@@ -197,6 +199,25 @@ def test_tests_by_any_name_may_not_get_weaker(repo: Repo) -> None:
     assert kept(repo.judge(rules._replace(implementation=("qa/",)))) == {("qa/check_calc.py", "assertion-removed")}
     repo.git("rm", "-q", "qa/check_calc.py")
     assert kept(repo.judge(rules)) == {("qa/check_calc.py", "test-removed")}
+
+
+def test_workers_and_integrators_are_held_to_the_tests_that_pytest_found(repo: Repo) -> None:
+    repo.write("qa/check_calc.py", CHECKS)
+    repo.start()
+    repo.write("qa/check_calc.py", CHECKS.replace("    assert add(2, 2) == 4\n", ""))
+    tip = repo.commit()
+    work: Any = SimpleNamespace(
+        fleet=SimpleNamespace(local=HOST),
+        run=SimpleNamespace(about=lambda: {"repo": str(repo.top)}),
+        wish=SimpleNamespace(rules=Rules()),
+        before=Baseline(repo.base, (standing("qa/check_calc.py", 4, 6),), (), 1),
+    )
+    assert "qa/check_calc.py" in reduce.doubt(work, repo.base, tip)
+    attempt: Any = SimpleNamespace(outcome={"outcome": "ok", "tip": tip}, number=1)
+    task: Any = SimpleNamespace(base=repo.base)
+    told = improve._verify(work.fleet, work.wish, work.run, work.before, None, task, attempt)
+    assert told["result"] == "refused"
+    assert [one["rule"] for one in told["kept_out"]] == ["assertion-removed"]
 
 
 def test_what_is_imported_in_the_place_of_the_program_or_of_pytest_is_kept_out(repo: Repo) -> None:

@@ -198,6 +198,13 @@ def stored(node: ast.AST) -> set[str]:
 # Context managers
 
 
+def lets_go(function: Function, name: str) -> bool:
+    """Whether a function calls what it is given by this name, and swallows its errors."""
+    tries = [one for one in ast.walk(function) if isinstance(one, ast.Try) and swallowing(one)]
+    calls = [part for one in tries for node in one.body for part in ast.walk(node) if isinstance(part, ast.Call)]
+    return any(isinstance(one.func, ast.Name) and one.func.id == name for one in calls)
+
+
 def swallowing(node: ast.Try) -> bool:
     """Whether what is in it may fail and nobody sees it."""
     return any(map(quiet, node.handlers)) or any(isinstance(one, ast.Return) for one in node.finalbody)

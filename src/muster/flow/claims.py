@@ -38,6 +38,10 @@ RUN = re.compile(r"test\w*|set_?up\w*|run|__\w+__", re.IGNORECASE)
 PYTESTS = frozenset("request config item items session report call node pytest".split())
 #: Above all levels.
 TOP = 1000
+#: Calls that run a function where nobody waits for its errors.
+AWAY = re.compile(
+    r"(.*\.)?(Thread|Timer|Process|submit|start_new_thread|apply_async|register|add_done_callback|call_soon|call_later)"
+)
 TIMEOUT = re.compile(r"time_?out|deadline|patience|max_wait|^seconds$", re.IGNORECASE)
 TIMEOUT_PLACE = {"wait_for": 1, "join": 0, "wait": 0, "timeout": 0, "to_show": 1, "not_to_show": 1, "to_print": 1}
 ERROR = re.compile(r"(.*\.)?(raises|warns|assert(Raises|Warns)(Regex)?)")
@@ -592,12 +596,18 @@ class Reader:
         function = self.function(node.func)
         if function is not None:
             names = [name for name in _parameters(function) if name not in ("self", "cls")]
-            given = dict(zip(names, new.args, strict=False)) | {one.arg: one.value for one in new.keywords if one.arg}
-            self.enter(function, given)
+            values = dict(zip(names, new.args, strict=False)) | {one.arg: one.value for one in new.keywords if one.arg}
+            self.enter(function, values)
         self.note(new, node, function is not None)
-        for one in (*node.args, *(word.value for word in node.keywords)):
-            if (function := self.function(one)) is not None:
-                self.enter(function, {})
+        names = _parameters(function) if function is not None else []
+        given = [*zip([*names, *[""] * len(node.args)], node.args, strict=False)]
+        for name, one in (*given, *((word.arg or "", word.value) for word in node.keywords)):
+            if (handed := self.function(one)) is not None:
+                # Its errors may end elsewhere.
+                lost = around.lets_go(function, name) if function else bool(AWAY.fullmatch(self.dotted(node.func)))
+                self.guards += lost
+                self.enter(handed, {})
+                self.guards -= lost
         return new
 
     def function(self, node: ast.expr) -> Function | None:
@@ -628,6 +638,8 @@ class Reader:
                     keys = [key or NONE for key in table.keys]
                     pairs: list[ast.expr] = [ast.Tuple([*pair]) for pair in zip(keys, table.values, strict=True)]
                     return {"items": pairs, "values": table.values, "keys": keys}[kind]
+            case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(count))]) if count <= 0:
+                return []
             case ast.Dict():
                 return [key or NONE for key in node.keys]
         return None
@@ -751,10 +763,9 @@ class Reader:
             ) if truth and len(ours) == len(theirs) and not _literal(node.left):
                 for left, right in zip(ours, theirs, strict=True):
                     self.claim(ast.Compare(left, [ast.Eq()], [right]))
-            case ast.Call(func=ast.Name(id="all"), args=[ast.GeneratorExp(elt=inner) | ast.ListComp(elt=inner)]) if (
-                truth
-            ):
-                self.claim(inner)
+            case ast.Call(func=ast.Name(id="all"), args=[ast.GeneratorExp() | ast.ListComp() as each]) if truth:
+                if not any(self.elements(part.iter) == [] for part in each.generators):
+                    self.claim(each.elt)
             case _:
                 name, subject, value, slack, level = _judged(node, truth)
                 level = min(level, self.worth(node))

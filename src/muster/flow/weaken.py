@@ -194,12 +194,17 @@ def _patched(
 
 
 def _skipping(pairs: list[tuple[Unit, Unit]], added: list[Unit]) -> Iterator[tuple[str, Told]]:
-    """A test asks for a new fixture of another file, which skips."""
-    made = {unit.node.name for unit in added if "fixture" in "".join(unit.whole[2:]) and read(unit).marks}
+    """A test asks for a new fixture, which skips it or replaces what it is about."""
+    made = {unit.node.name: unit for unit in added if "fixture" in "".join(unit.whole[2:])}
     for before, after in pairs:
-        for name in sorted((_asked(after) - _asked(before)) & made) if after.test else ():
-            line = after.node.lineno
-            yield after.file.path, ("skip", line, line, f"{shown(after.name)}: {shown(name)} can skip it")
+        line = after.node.lineno
+        for name in sorted((_asked(after) - _asked(before)) & made.keys()) if after.test else ():
+            found = read(made[name])
+            if found.marks:
+                yield after.file.path, ("skip", line, line, f"{shown(after.name)}: {shown(name)} can skip it")
+            for text in (text for text, _ in found.patches if _is_about(before, text)):
+                words = f"{shown(after.name)}: `{shown(text)}` in {shown(name)} replaces what it is about"
+                yield after.file.path, ("patched", line, line, words)
 
 
 def _asked(unit: Unit) -> set[str]:
@@ -219,10 +224,14 @@ def _replaced(before: Unit, after: Unit) -> Iterator[Told]:
             yield "replaced", line, line, f"{shown(name)} is not {shown(was[name])} any more, but {shown(now)}"
     known = {text for text, _ in read(before).patches}
     for text, at in read(after).patches:
-        names = {one.rpartition(".")[2] for one in re.findall(r"'([\w.]+)'", text)[:1]}
-        heads = {step.strip(".") for check in read(before).checks for step in check.path[: _call(check.path)]}
-        if text not in known and names & heads:
+        if text not in known and _is_about(before, text):
             yield "patched", at, at, f"{shown(after.name)}: `{shown(text)}` replaces what it is about"
+
+
+def _is_about(unit: Unit, patch: str) -> bool:
+    """Whether a patch is of what the claims of a test are about."""
+    names = {one.rpartition(".")[2] for one in re.findall(r"'([\w.]+)'", patch)[:1]}
+    return any(step.strip(".") in names for check in read(unit).checks for step in check.path[: _call(check.path)])
 
 
 def _call(path: tuple[str, ...]) -> int:
