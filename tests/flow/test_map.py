@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from muster import Status
 from muster.flow import run as runs
 from muster.flow.breaker import Breaker, Pause
 from muster.flow.governor import Governor, Limits
-from muster.flow.map import CLEAR_TRIES, HALF_MADE, Plan, Scheduler
+from muster.flow.map import CLEAR_TRIES, HALF_MADE, Plan, Scheduler, Sight
 from muster.flow.run import Attempt
 from muster.flow.task import Task, items, tasks
 from muster.flow.watch import Rules
@@ -374,3 +375,27 @@ def test_limits_and_ends_that_people_asked_for_use_up_no_retry(tmp_path: Path) -
 def test_a_measurement_is_as_old_as_the_look_that_made_it(tmp_path: Path) -> None:
     _, field, scheduler = simulate(tmp_path, 3, World())
     assert all(load.at is not None and load.at < field.t for load in scheduler.loads.values())
+
+
+def test_usage_is_looked_at_every_five_seconds_and_round_trips_grow_with_hosts_only(tmp_path: Path) -> None:
+    class Field(SimField):
+        def __init__(self, world: World) -> None:
+            super().__init__(world)
+            self.at: dict[str, list[float]] = {}
+
+        def look(self, place: str) -> Sight:
+            if self.agents[place]:
+                self.at.setdefault(place, []).append(self.t)
+            return super().look(place)
+
+    seen = {}
+    for count in (20, 400):
+        made = tasks(items("".join(f"t{n}\n" for n in range(count))), "Look at {item}", [])
+        run = runs.make(str(tmp_path), f"sim-{count}", {"digest": "d", "type": "sim"}, made)
+        field = Field(World(hosts=2, works=(300.0, 300.0), memory=1 << 40))
+        governor = Governor(Limits(max_agents=400), field.now())
+        plan = Plan(("h0", "h1"), Rules(True))
+        assert Scheduler(run, plan, governor, Breaker(), field, lambda event: None, random.random).go()
+        assert all(later - sooner <= 5.0 for at in field.at.values() for sooner, later in pairwise(at))
+        seen[count] = sum(map(len, field.at.values()))
+    assert seen[400] < seen[20], "twenty times as many agents take no more looks"

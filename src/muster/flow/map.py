@@ -25,8 +25,8 @@ from .task import Task
 from .watch import Act, Memo, Rules, watch
 
 #: A host is looked at this often, and less often where it has many agents or hosts are many: that is what looks cost. Usage is as
-#: fresh as the last look, so it is never older than the longest.
-LOOK_SECONDS, LOOK_MAX = 1.0, 4.7
+#: fresh as the last look, so budgets are checked at least every five seconds.
+LOOK_SECONDS, LOOK_MAX = 1.0, 4.8
 AGENTS_A_SECOND, HOSTS_A_SECOND = 60, 25
 #: What all agents spent is added up this often at most, and when one has ended.
 SUM_SECONDS = 0.5
@@ -335,7 +335,6 @@ class Scheduler:
 
     def _saw(self, place: str, ended: Ended) -> None:
         now, began = self.field.now(), self.looked[place]
-        self.looked[place] = now
         jobs = list(self.watched[place].values())
         if ended.error is not None:
             if now - self.silent.setdefault(place, now) > PATIENCE:
