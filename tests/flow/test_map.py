@@ -48,6 +48,18 @@ def test_all_of_them_are_done_once(tmp_path: Path) -> None:
     assert field.most <= 20
 
 
+def test_one_task_is_done_and_the_others_are_left_though_what_they_cost_counts(tmp_path: Path) -> None:
+    made = tasks(items("a\nb\nc\n"), "Look at {item}", [])
+    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    over = run.begin(made[0].id, 1, {"name": "", "place": "h0"}, "")
+    run.end(over, {"outcome": "ok", "cost_usd": 7.0, "tokens": 1, "kept": True, "final": True})
+    field, plan = SimField(World(hosts=1)), Plan(("h0",), Rules(True), only=made[1].id)
+    governor = Governor(Limits(max_agents=5), field.now())
+    assert Scheduler(run, plan, governor, Breaker(), field, lambda event: None, random.Random(2).random).go()
+    assert [row["state"] for row in run.picture()["tasks"]] == ["done", "done", "todo"]
+    assert field.booked.dollars == pytest.approx(run.picture()["cost_usd"]) and field.booked.dollars > 7
+
+
 def test_what_goes_wrong_has_its_outcome(tmp_path: Path) -> None:
     ends = (("ok", 0.76), ("failed", 0.06), ("hang", 0.06), ("silent", 0.06), ("launch", 0.06))
     picture, field, _ = simulate(tmp_path, 300, World(hosts=5, ends=ends), retries=2)

@@ -127,8 +127,10 @@ def stop(fleet: Fleet, run: runs.Run, say: Say) -> None:
             finish(run, say)
 
 
-def work(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown, wanted: str = "") -> bool:
-    """All tasks that the run has now, by the process that holds it."""
+def work(
+    fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown, *, only: str = "", wanted: str = ""
+) -> bool:
+    """All tasks that the run has now, or one of them, by the process that holds it."""
     kind = fleet.type(wish.spec.type)
     limits = estimate(fleet, wish)[1]
     fleet.source_seconds = SOURCE_SECONDS
@@ -139,7 +141,7 @@ def work(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown, wanted
     breaker.restore(state.get("breaker"))
     if run.control() or wanted:
         run.ask(state=wanted)  # and no more what was asked of the process before
-    plan = Plan(wish.places, rules(kind, wish), wish.retries)
+    plan = Plan(wish.places, rules(kind, wish), wish.retries, only)
     scheduler = Scheduler(run, plan, governor, breaker, field, say, random.random)
     field.waits = lambda: shown(scheduler)
     undo = field.heed_interrupts()

@@ -113,6 +113,8 @@ class Plan(NamedTuple):
     places: tuple[str, ...] = ("",)
     rules: Rules = Rules(False)
     retries: int = 1
+    only: str = ""
+    """The one task that is done; empty: all."""
 
 
 class Job:
@@ -161,7 +163,8 @@ class Scheduler:
     ) -> None:
         self.run, self.plan, self.governor, self.breaker = run, plan, governor, breaker
         self.field, self.say, self.chance = field, say, chance
-        self.jobs = {task.id: Job(task, run.attempts(task.id)) for task in run.tasks()}
+        tasks = run.tasks()
+        self.jobs = {task.id: Job(task, run.attempts(task.id)) for task in tasks if plan.only in ("", task.id)}
         # Where each job is, so that no step looks at all of them.
         self.stages: dict[str, dict[str, Job]] = defaultdict(dict)
         self.watched: dict[str, dict[str, Job]] = defaultdict(dict)
@@ -199,6 +202,11 @@ class Scheduler:
         self.began, self.ended = field.now(), 0
         for job in self.jobs.values():
             self._adopt(job)
+        for task in tasks:
+            if task.id not in self.jobs:  # what the others cost counts all the same
+                for attempt in run.attempts(task.id):
+                    self.begun += bool(attempt.agent.get("name"))
+                    self._count(Job(task, []), attempt.outcome or {})
         for pause in breaker.pauses.values():
             if pause.flying not in self.stages["found"]:
                 breaker.withdrawn(self.began, pause.flying)  # nobody else would tell of its end
