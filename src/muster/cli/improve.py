@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,7 @@ def ending(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..flow import improve
+    from ..flow import improve, reduce
 
     wish = wished(args, fleet)
     improve.check(fleet, wish)
@@ -89,6 +90,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     with holding(fleet, directory, display, new, "the same command"):
         if args.dry_run:
             return _dry(args, fleet, wish, directory, display)
+        reduce.check(fleet, directory)
         done = directory.finished() or improve.go(fleet, wish, directory, display.say, display.shown)
         display.end()
         if not done:
@@ -138,7 +140,7 @@ def wished(args: argparse.Namespace, fleet: Fleet) -> Wish:
         map.limits(fleet, args)._replace(reserve=0.1 if args.integrator != "none" else 0.0),
         args.questions,
     )
-    return improve.Wish(
+    wish = improve.Wish(
         agents,
         paths,
         tuple(args.rest),
@@ -153,6 +155,9 @@ def wished(args: argparse.Namespace, fleet: Fleet) -> Wish:
         integrator=args.integrator,
         rank=args.rank,
     )
+    if args.rank == "agent" and improve.integrator(fleet, wish) == "none":
+        raise UsageError("--rank agent needs an agent to ask, and there is none", "--integrator TYPE, or: --rank code")
+    return wish
 
 
 def _words(told: dict[str, Any], key: str) -> tuple[str, ...]:
@@ -192,20 +197,22 @@ def _dry(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, dis
 
 
 def deliver(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, display: map.Display) -> int:
-    """The branch of a run whose agents have ended, and what is said at the end."""
+    """The branch of a run, and what is said at the end. A run that was interrupted before all agents had ended stays unfinished."""
     from ..flow import again, conduct, improve, reduce
 
     before = improve.standing(fleet, wish, directory, display.say)
     again.take(fleet, wish, directory, display.say)
     improve.verify(fleet, wish, directory, before, display.say)
     work = reduce.Reduction(fleet, wish, directory, before, display.say, display.shown)
+    left = [] if directory.finished() else reduce.unfinished(work)
     delivery = reduce.go(work)
     display.end()
-    conduct.finish(directory, display.say, commit=delivery.commit, branch=delivery.branch)
+    if not left:
+        conduct.finish(directory, display.say, commit=delivery.commit, branch=delivery.branch)
     address = reduce.open_request(work, delivery) if args.pr and delivery.commit else ""
-    _tell(args, work, delivery.to_json(), address)
-    counts, bad = reduce.funnel(directory), conduct.code(directory.picture()["outcomes"])
-    return bad or (1 if not delivery.commit and (delivery.left_out or counts["refused"]) else 0)
+    _tell(args, work, {**delivery.to_json(), "unfinished": left}, address)
+    counts, bad = reduce.funnel(directory), conduct.code(reduce.outcomes(directory))
+    return bad or (1 if left or (not delivery.commit and (delivery.left_out or counts["refused"])) else 0)
 
 
 def _tell(args: argparse.Namespace, work: Reduction, delivery: dict[str, Any], address: str) -> None:
@@ -217,6 +224,9 @@ def _tell(args: argparse.Namespace, work: Reduction, delivery: dict[str, Any], a
             {"kind": "delivery", "run": work.run.name, "funnel": counts, "pull_request": address or None, **delivery}
         )
         return
+    if delivery["unfinished"]:
+        count = len(delivery["unfinished"])
+        render.note(f"{work.run.name} is not finished: {count} of its tests have no outcome; {_again(work.run)}")
     funnel(work.run.name, counts)
     for name, left in delivery["left_out"].items():
         render.out(f"left out {name}: {render.plain(left['reason'])}")
@@ -227,6 +237,16 @@ def _tell(args: argparse.Namespace, work: Reduction, delivery: dict[str, Any], a
         render.out(f"nothing is delivered: {delivery['why']}")
     if address:
         render.out(address)
+
+
+def _again(run: Run) -> str:
+    """The words that go on with a run."""
+    about = run.about()
+    places = [f"@{place}" for place in about.get("places", []) if place]
+    permissions = str(about.get("permissions") or "ask")
+    words = ["muster", "improve", *about.get("paths", []), *places, "-a", str(about["type"]), "--run", run.name]
+    words += ["--permissions", permissions] if permissions != "ask" else []
+    return shlex.join([*words, *(["--", *args] if (args := about.get("args", [])) else [])])
 
 
 def funnel(name: str, counts: dict[str, Any], before: dict[str, Any] | None = None) -> None:

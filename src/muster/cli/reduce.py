@@ -23,9 +23,11 @@ Makes the branch muster-run/RUN of a run's verified changes: equal patches once,
 batches tested and bisected, the tests on the very commit that is delivered. An agent that has submitted again since, because
 somebody talked to it, is taken in first.
 
-Names of agents (or globs) and of branches make a new run of what these have committed. All tests run without them and with each of
-them: one that makes a test fail is kept out, and those that it fixes are its own. What conflicts is left out, unless --integrator names a
-type.
+Names of agents (or globs) and of branches make a new run of what these have committed; so does a run of map, of its tasks that are ok.
+All tests run without them and with each of them: one that makes a test fail is kept out, and those that it fixes are its own. What
+conflicts is left out, unless --integrator names a type.
+
+What was red or unresolved is tried again when it is called again. A run that was interrupted stays unfinished: exit code 1.
 """
 
 
@@ -45,10 +47,13 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    from ..flow import reduce
+
     args.new, args.keep, args.tutorial, args.everything = False, False, "", False
     directory, wish, new = _directory(args, fleet)
     display = map.Display(args.json, directory.name)
     with improve.holding(fleet, directory, display, new, f"muster reduce {directory.name}"):
+        reduce.check(fleet, directory)
         if directory.about().get("gathered"):
             from ..flow import gather
 
@@ -66,13 +71,17 @@ def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish, bool]
         directory = runs.find(fleet.home, args.names[0]) if len(args.names) == 1 else None
     except NotFound:
         directory = None
-    new = directory is None
-    if directory is None:
+    mapped = directory if directory is not None and directory.about().get("kind") != "improve" else None
+    new = directory is None or mapped is not None
+    if directory is None or mapped is not None:
         # Whoever made these is not known here, so no type resolves what conflicts unless one is named.
         args.places, args.type = [], "command" if args.integrator in ("", "none") else args.integrator
         wish = improve.wished(args, fleet)
         flow.check_integrator(fleet, wish)
-        directory = gather.gather(fleet, wish, args.names)
+        if mapped is not None:
+            spec = wish.map.spec._replace(source=str(mapped.about()["repo"]))
+            wish = wish._replace(map=wish.map._replace(spec=spec))
+        directory = gather.gather(fleet, wish, args.names, mapped)
         if not args.json:
             render.note(f"run {directory.name} (muster runs show {directory.name})")
     else:

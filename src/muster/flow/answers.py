@@ -1,7 +1,8 @@
 """What only others can say, asked once and written down: the gate's verdicts on commits, and resolved conflicts.
 
 How a commit is tested and who resolves is not known here. Nobody is believed: a red verdict is asked for again before it costs anything, and a
-resolution may change only what the two sides changed and leave no markers.
+resolution may change only what the two sides changed and leave no markers. A no is final only for the work that it was given to: the cause
+may have lain elsewhere and be gone when all of it is begun anew.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -57,6 +59,33 @@ class Journal:
         self.folder = folder
         os.makedirs(folder, mode=0o700, exist_ok=True)
 
+    def begin(self) -> None:
+        """For work that was killed and goes on all answers count; for work that begins anew what was denied before is forgotten."""
+        if not os.path.exists(self._open):
+            for name in os.listdir(self.folder):
+                path = os.path.join(self.folder, name)
+                if _denied(read(path) or {}):
+                    os.unlink(path)
+            os.close(os.open(self._open, os.O_CREAT | os.O_WRONLY, 0o600))
+
+    def end(self) -> None:
+        """The work has come to its end."""
+        now = time.time()
+        os.utime(self._open, (now, now))
+        os.replace(self._open, self._ended)
+
+    def ended(self) -> float:
+        """When work last came to its end; 0 when none has."""
+        return os.path.getmtime(self._ended) if os.path.exists(self._ended) else 0.0
+
+    @property
+    def _open(self) -> str:
+        return os.path.join(self.folder, "open")
+
+    @property
+    def _ended(self) -> str:
+        return os.path.join(self.folder, "ended")
+
     def get(self, kind: str, key: object) -> dict[str, Any] | None:
         return read(self._path(kind, key))
 
@@ -71,13 +100,23 @@ class Journal:
         return os.path.join(self.folder, f"{kind}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:40]}.json")
 
 
+def _denied(answer: dict[str, Any]) -> bool:
+    return answer.get("ok") is False or answer.get("tree") == ""
+
+
 class Jury:
     """The gate, whose answers are written down. It is heard again before it costs a unit: one that is red only once is flaky."""
 
     def __init__(
-        self, git: Repository, gate: Gate, journal: Journal, refs: str, say: Callable[[dict[str, Any]], None]
+        self,
+        git: Repository,
+        gate: Gate,
+        journal: Journal,
+        refs: str,
+        base: str,
+        say: Callable[[dict[str, Any]], None],
     ) -> None:
-        self.git, self.gate, self.journal, self.refs, self.say = git, gate, journal, refs, say
+        self.git, self.gate, self.journal, self.refs, self.base, self.say = git, gate, journal, refs, base, say
         self.flaky: dict[str, None] = {}
 
     def check(self, commit: str, tests: Sequence[str], again: bool = False) -> Verdict:
@@ -85,14 +124,8 @@ class Jury:
             commit, ["check", commit, sorted(tests), again], lambda: self.gate.check(commit, tests), again
         )
 
-    def full(self, commit: str, tests: Sequence[str]) -> Verdict:
-        def heard(again: bool) -> Verdict:
-            return self._heard(
-                commit, ["full", commit, sorted(tests), again], lambda: self.gate.full(commit, tests), again
-            )
-
-        first = heard(False)
-        return first if first.ok else heard(True)
+    def full(self, commit: str, tests: Sequence[str], again: bool = False) -> Verdict:
+        return self._heard(commit, ["full", commit, sorted(tests), again], lambda: self.gate.full(commit, tests), again)
 
     def _heard(self, commit: str, key: list[Any], ask: Callable[[], Verdict], again: bool) -> Verdict:
         known = self.journal.get("verdict", key)
@@ -102,7 +135,9 @@ class Jury:
             self.git.move((f"{self.refs}/tested", commit, None))
             verdict = ask()
             verdict = verdict._replace(output=verdict.output[-OUTPUT_MOST:])
-            self.journal.put("verdict", key, verdict._asdict())
+            # That the base is red speaks of something outside of the repository, which somebody mends.
+            if verdict.ok or commit != self.base:
+                self.journal.put("verdict", key, verdict._asdict())
         self.say({"kind": key[0], "commit": commit, "ok": verdict.ok, "words": verdict.words, "known": bool(known)})
         if again and verdict.ok:
             self.flaky[commit] = None
@@ -110,7 +145,8 @@ class Jury:
 
 
 class Resolver:
-    """Answers for conflicts, from before or from `ask`; `refs` is where they are held on to."""
+    """Answers for conflicts, from before or from `ask`; `refs` is where they are held on to. That `who` is asked had no answer is not held
+    against another."""
 
     def __init__(
         self,
@@ -119,34 +155,41 @@ class Resolver:
         refs: str,
         base: str,
         ask: Callable[[Conflict], str | None],
-        doubt: Callable[[str, str], str],
+        doubt: Callable[[Conflict, str], str],
+        who: str,
     ) -> None:
         self.git, self.journal, self.refs, self.base, self.ask, self.doubt = git, journal, refs, base, ask, doubt
-        self.known = sorted(journal.all("resolution"), key=lambda answer: int(answer["number"]))
+        self.who = who
+        there = filter(self._counts, journal.all("resolution"))
+        self.known = sorted(there, key=lambda answer: int(answer["number"]))
 
     def settle(self, piece: Piece, tree: str, merge: Merge, collides: Sequence[str]) -> tuple[str, str]:
         """The tree that applying the piece on `tree` comes to, or empty and why not. `merge` is how far git came."""
-        who = [piece.name, piece.before, piece.after]
-        answer = self.journal.get("resolution", [who, tree])
-        if not answer:
-            found, why = self._recalled(who, piece, tree, merge) or self._asked(piece, tree, merge, collides)
-            answer = {"number": len(self.known), "unit": who, "merged": merge.tree, "tree": found, "why": why}
+        unit = [piece.name, piece.before, piece.after]
+        answer = self.journal.get("resolution", [unit, tree])
+        if not answer or not self._counts(answer):
+            found, why = self._recalled(unit, piece, tree, merge) or self._asked(piece, tree, merge, collides)
+            number = 1 + max((int(one["number"]) for one in self.known), default=-1)
+            answer = {"number": number, "unit": unit, "merged": merge.tree, "tree": found, "why": why, "who": self.who}
             answer["conflicts"] = merge.conflicts
             if found:
                 held = self.git.siblings([(merge.tree, found)])[0]
                 self.git.move((f"{self.refs}/resolved/{answer['number']}", held, None))
-            self.journal.put("resolution", [who, tree], answer)
+            self.journal.put("resolution", [unit, tree], answer)
             self.known.append(answer)
         return answer["tree"], answer["why"]
 
-    def _recalled(self, who: list[str], piece: Piece, tree: str, merge: Merge) -> tuple[str, str] | None:
+    def _counts(self, answer: dict[str, Any]) -> bool:
+        return bool(answer["tree"]) or answer.get("who") == self.who
+
+    def _recalled(self, unit: list[str], piece: Piece, tree: str, merge: Merge) -> tuple[str, str] | None:
         """An answer from before, when the rest of the tree was another.
 
         What the answer did to the conflict is merged into the conflict as it is now: where that is not the same, it does not fit.
         """
         for answer in reversed(self.known):
             conflicts = answer["conflicts"]
-            if answer["unit"] != who or conflicts.keys() != merge.conflicts.keys():
+            if answer["unit"] != unit or conflicts.keys() != merge.conflicts.keys():
                 continue
             if not answer["tree"]:
                 if conflicts == merge.conflicts:
@@ -165,11 +208,16 @@ class Resolver:
 
     def _asked(self, piece: Piece, tree: str, merge: Merge, collides: Sequence[str]) -> tuple[str, str]:
         onto = self.git.commits([(tree, self.base)])[0]
-        commit = self.ask(Conflict(piece.unit, onto, tuple(merge.paths), tuple(collides)))
+        conflict = Conflict(piece.unit, onto, tuple(merge.paths), tuple(collides))
+        commit = self.ask(conflict)
         if commit is None:
             return "", ""
         found = self.git.trees([commit]).get(commit)
-        flaw = self._flaw(piece, tree, found) or self.doubt(onto, commit) if found else f"has no commit {shown(commit)}"
+        flaw = (
+            self._flaw(piece, tree, found) or self.doubt(conflict, commit)
+            if found
+            else f"has no commit {shown(commit)}"
+        )
         return ("", f"the resolution {flaw}") if flaw or not found else (found, "")
 
     def _flaw(self, piece: Piece, tree: str, found: str) -> str:

@@ -53,10 +53,23 @@ def sources(fleet: Fleet, repo: str, names: Sequence[str]) -> list[Source]:
     return list(found.values())
 
 
-def gather(fleet: Fleet, wish: Wish, names: Sequence[str]) -> Run:
-    """A new run with a task for each of them, all of which have come to their end."""
+def branches(run: Run) -> list[Source]:
+    """What the tasks of a run of `map` have committed that ended well. UsageError when that is nothing."""
+    found = []
+    for task in run.tasks():
+        tries = run.attempts(task.id)
+        told = (tries[-1].outcome or {}) if tries and tries[-1].final else {}
+        if told.get("outcome") == "ok" and told.get("commits") and told.get("tip"):
+            found.append(Source(str(told.get("branch") or task.id), commit=str(told["tip"])))
+    if not found:
+        raise UsageError(f"no task of run {run.name} is ok and has commits", f"muster runs show {run.name}")
+    return found
+
+
+def gather(fleet: Fleet, wish: Wish, names: Sequence[str], of: Run | None = None) -> Run:
+    """A new run with a task for each of the agents and branches, or for each branch of another run; all have come to their end."""
     repo, base, _ = improving.base_of(fleet, wish.map.spec.source)
-    found = sources(fleet, repo, names)
+    found = branches(of) if of else sources(fleet, repo, names)
     about = {
         "kind": "improve",
         "digest": tasks.digest(["reduce", [list(one) for one in found], base, time.time()]),
@@ -74,7 +87,7 @@ def gather(fleet: Fleet, wish: Wish, names: Sequence[str]) -> Run:
     ]
     return runs.make(
         fleet.home,
-        wish.map.name or runs.free_name(fleet.home, "reduce"),
+        wish.map.name or runs.free_name(fleet.home, "reduce", memory.branches(fleet, repo)),
         {**about, "gathered": [list(one) for one in found]},
         made,
     )

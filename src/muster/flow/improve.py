@@ -104,7 +104,8 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[Run, bool]:
         "args": list(wish.args),
         "tutorial": wish.tutorial,
     }
-    return runs.make(fleet.home, wish.map.name or runs.free_name(fleet.home, "improve"), about, []), True
+    name = wish.map.name or runs.free_name(fleet.home, "improve", memory.branches(fleet, repo))
+    return runs.make(fleet.home, name, about, []), True
 
 
 @contextlib.contextmanager

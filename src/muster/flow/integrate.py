@@ -26,8 +26,8 @@ __all__ = ["Accepted", "Conflict", "Delivery", "Gate", "LeftOut", "Pair", "Unit"
 
 BATCH_FIRST = 8
 BATCH_MOST = 64
-#: So many units may be ejected because the whole suite is red; then nothing is delivered.
-ROUNDS = 3
+#: So many units are sought and ejected because the whole suite is red; then what comes before the next of them is delivered.
+ROUNDS = 20
 
 
 class Accepted(NamedTuple):
@@ -79,15 +79,18 @@ def integrate(
     gate: Gate,
     resolve: Callable[[Conflict], str | None],
     say: Callable[[dict[str, Any]], None],
-    doubt: Callable[[str, str], str] = lambda onto, commit: "",
+    doubt: Callable[[Conflict, str], str] = lambda conflict, commit: "",
     order: Sequence[str] = (),
+    who: str = "",
 ) -> Delivery:
     """Make the branch `muster-run/RUN` of the units on top of the commit `base`; what is written down goes to `folder`.
 
     `kind` says of a path whether it is `implementation`; `resolve` gives a commit whose tree is a resolved conflict, or None;
-    `doubt` says what is wrong with it as a change of another commit, as a phrase that begins with a verb; `order` names the units that come first. Every unit is accepted, equal to an accepted one, or left out with a reason.
+    `doubt` says what is wrong with it, as a phrase that begins with a verb; `who` is a name for all that `resolve` asks; `order` names the
+    units that come first. Every unit is accepted, equal to an accepted one, or left out with a reason.
     Raises `Refused` when the branch is checked out or holds work that was not delivered by this run, `GitFailed`
-    when the repository is damaged or the disk full. May be killed anywhere and called again.
+    when the repository is damaged or the disk full. May be killed anywhere and called again: it goes on. Called again after it has come to
+    its end it asks only for what was denied then.
     """
     if not NAME.match(run):
         raise UsageError(f"{run!r} is not a name for a run", "use letters, digits, - and _, at most 40")
@@ -96,9 +99,7 @@ def integrate(
     tree = git.trees([base]).get(base)
     if not tree:
         raise NotFound(f"there is no commit {shown(base)} in the repository")
-    branch = f"refs/heads/muster-run/{run}"
-    refs = f"refs/muster/runs/{run}/reduce"
-    _movable(git, branch, refs)
+    movable(git, run)
     found, left = pieces(git, units, kind)
     reasons = ranked(found := collapsed(git, found), order)
     by_name = {piece.name: piece for piece in found}
@@ -106,22 +107,25 @@ def integrate(
     graph = foreseen(git, queue)
     say({"kind": "ranked", "units": len(units), "order": list(reasons), "conflicts": len(graph)})
     journal = Journal(os.path.join(folder, "journal"))
-    jury = Jury(git, gate, journal, refs, say)
-    resolver = Resolver(git, journal, refs, base, resolve, doubt)
+    journal.begin()
+    refs = f"refs/muster/runs/{run}/reduce"
+    jury = Jury(git, gate, journal, refs, base, say)
+    resolver = Resolver(git, journal, refs, base, resolve, doubt, who)
     work = Integration(git, base, tree, queue, left, jury, resolver, say)
     commit, homes, proof, words, why = "", dict[str, str](), dict[str, str](), "", ""
     try:
         commit, homes, words = work.go(kind, run)
         proof = proofs(git, work.applied)
-        _deliver(git, branch, refs, commit)
+        _deliver(git, run, commit)
     except Nothing as nothing:
         why = str(nothing)
         work.give_up(why)
     git.close()
+    journal.end()
     say({"kind": "delivered", "commit": commit} if commit else {"kind": "nothing", "why": why})
     return Delivery(
         commit=commit,
-        branch=branch.removeprefix("refs/heads/") if commit else "",
+        branch=f"muster-run/{run}" if commit else "",
         why=why,
         accepted=tuple(
             Accepted(piece.name, reasons[piece.name], homes[piece.name], piece.names[1:], proof[piece.name])
@@ -134,6 +138,11 @@ def integrate(
         proof=words,
         git_calls=dict(git.calls),
     )
+
+
+def ended(folder: str) -> float:
+    """When an integration with this folder last came to its end; 0 when none has."""
+    return Journal(os.path.join(folder, "journal")).ended()
 
 
 class Nothing(Exception):
@@ -162,21 +171,22 @@ class Integration:
         self.left: dict[str, LeftOut] = {}
         """Left out for what was applied before them."""
         self.applied: list[Applied] = []
+        self.green = 0
+        """With so many of the applied ones the whole suite is known to be green."""
+        self.rounds = ROUNDS
 
     def go(self, kind: Callable[[str], str], run: str) -> tuple[str, dict[str, str], str]:
         """The commit to be delivered, where each piece is, and what the gate said of it. Raises `Nothing`."""
         place = 0
-        for chance in range(ROUNDS, -1, -1):
+        while True:
             self.fill(place)
             commit, homes = build(self.git, self.base, self.tree, self.applied, kind, run)
             if not commit:
                 raise Nothing("no unit was left that changes anything")
-            verdict = self.jury.full(commit, self.fixed(len(self.applied)))
+            verdict = self.twice(self.jury.full, commit, self.fixed(len(self.applied)))
             if verdict.ok:
                 return commit, homes, verdict.words or "green"
-            if chance:
-                place = self.eject_for_suite(verdict)
-        raise Nothing(f"the whole suite is still red after {ROUNDS} units were ejected: {verdict.words}")
+            place = self.eject_for_suite(verdict)
 
     def fill(self, place: int) -> None:
         """Apply the queue from this place on, in batches that grow while they are green; a red one loses its first culprit."""
@@ -192,24 +202,43 @@ class Integration:
             verdict = self.check(start, count, again=True)
             if verdict.ok:
                 place = self.cut(count)
-            elif count > 1 or (found := self.jury.check(self.base, ())).ok:
+            elif count > 1 or (found := self.twice(self.jury.check, self.base, ())).ok:
                 place = self.eject(count, verdict)
             else:
                 raise Nothing(f"the base itself is red: {found.words}")
             size = BATCH_FIRST
 
     def eject_for_suite(self, verdict: Verdict) -> int:
-        """The first piece that makes the whole suite red goes; returns the place to go on from."""
+        """The first piece that makes the whole suite red goes; returns the place to go on from. `verdict` is that on all of them."""
 
-        def full(count: int) -> Verdict:
-            return self.jury.full(self.commit(count), self.fixed(count))
+        def full(count: int, again: bool = False) -> Verdict:
+            return self.jury.full(self.commit(count), self.fixed(count), again)
 
-        count = first_red(0, len(self.applied), lambda count: not full(count).ok)
-        if count < len(self.applied):
-            verdict = full(count)
-        if count == 1 and not (found := self.jury.full(self.base, ())).ok:
-            raise Nothing(f"the whole suite is red on the base itself: {found.words}")
-        return self.eject(count, verdict)
+        last = len(self.applied)
+        while True:
+            count = first_red(self.green, last, lambda count: not full(count).ok)
+            found = full(count, again=True) if count < last else verdict
+            if not found.ok:
+                break
+            self.green = count
+        if count == 1 and not (base := self.twice(self.jury.full, self.base, ())).ok:
+            raise Nothing(f"the whole suite is red on the base itself: {base.words}")
+        self.green = count - 1
+        place = self.eject(count, found)
+        self.rounds -= 1
+        if self.rounds >= 0:
+            return place
+        # What is applied is green; to look for all that make the rest red would take too long.
+        words = f"not tried: the whole suite is red with it or one before it, after {ROUNDS} others were ejected"
+        for piece in self.queue[place:]:
+            if piece.name not in self.ejected:
+                self.left[piece.name] = LeftOut(words)
+        return len(self.queue)
+
+    def twice(self, hear: Callable[..., Verdict], commit: str, tests: Sequence[str]) -> Verdict:
+        """What the gate says of a commit, heard once more if that is nothing good."""
+        first = hear(commit, tests)
+        return first if first.ok else hear(commit, tests, again=True)
 
     def eject(self, count: int, verdict: Verdict) -> int:
         """Leave out for good what was applied as number `count`; returns the place to go on from."""
@@ -309,18 +338,22 @@ def first_red(green: int, end: int, red: Callable[[int], bool]) -> int:
     return end
 
 
-def _movable(git: Repository, branch: str, refs: str) -> str:
-    """Where the branch is, which may be moved from there; else `Refused`."""
-    name = branch.removeprefix("refs/heads/")
+def movable(git: Repository, run: str) -> str:
+    """Where the branch of a run is, which may be moved from there; else `Refused`."""
+    name = f"muster-run/{run}"
+    branch = f"refs/heads/{name}"
     if where := git.checked_out(branch):
         raise Refused(f"{name} is checked out in {where}", "git switch to another branch there")
     at = git.ref(branch)
-    if at and not git.ref(f"{refs}/delivered/{at}"):
-        raise Refused(f"{name} has commits that this run did not make", f"git branch -m {name} ANOTHER-NAME")
+    if at and not git.ref(f"refs/muster/runs/{run}/reduce/delivered/{at}"):
+        raise Refused(
+            f"{name} has commits that this run did not make",
+            f"--run ANOTHER-NAME, or: git branch -m {name} ANOTHER-NAME",
+        )
     return at
 
 
-def _deliver(git: Repository, branch: str, refs: str, commit: str) -> None:
+def _deliver(git: Repository, run: str, commit: str) -> None:
     # First that it is ours: killed in between, the branch can still be moved the next time.
-    git.move((f"{refs}/delivered/{commit}", commit, None))
-    git.move((branch, commit, _movable(git, branch, refs)))
+    git.move((f"refs/muster/runs/{run}/reduce/delivered/{commit}", commit, None))
+    git.move((f"refs/heads/muster-run/{run}", commit, movable(git, run)))

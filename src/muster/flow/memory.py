@@ -109,6 +109,11 @@ def git(fleet: Fleet, repo: str, *words: str) -> str:
     return done.stdout.decode("utf-8", "replace").strip()
 
 
+def branches(fleet: Fleet, repo: str) -> list[str]:
+    """The names of runs, there or gone, whose branch is still in the repository."""
+    return git(fleet, repo, "for-each-ref", "--format=%(refname:lstrip=3)", "refs/heads/muster-run/").split()
+
+
 def forget(fleet: Fleet, name: str, repo: str) -> None:
     """Take away what a run held beside branches in the user's repository, if that is still there."""
     listed = git(fleet, repo, "for-each-ref", "--format=delete %(refname)", f"refs/muster/runs/{name}") if repo else ""

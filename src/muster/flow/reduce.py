@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from .. import Fleet
 from ..errors import MusterError
-from . import author, baseline, classify, conduct, improve, integrate, memory, result, trial
+from . import author, baseline, classify, conduct, improve, integrate, memory, merging, result, trial
 from . import run as runs
 from . import task as tasks
 from .baseline import Baseline
@@ -25,6 +25,10 @@ from .task import Task
 
 SEVERITY = {"hanging": 3, "failing": 2, "flaky": 1}
 DIFF_MOST = 20_000
+
+
+#: GitHub refuses a text of more than 65,536 characters. Each of its lists ends after so many.
+ACCEPTED_MOST, LEFT_MOST, REFUSED_MOST = 30_000, 15_000, 10_000
 
 
 class Reduction(NamedTuple):
@@ -98,13 +102,18 @@ class Trials:
             code, screen = trial.command(self.work.fleet, self.where, commit, self.work.wish.lint)
             if code:
                 return Verdict(False, f"{shlex.join(self.work.wish.lint)} exits with {code}", screen)
-        report = trial.run(self.work.fleet, self.where, commit, list(tests), collect=not tests)
-        if report.errors:
-            file, text = next(iter(report.errors.items()))
-            return Verdict(False, f"{file} cannot be collected", text[-4000:])
-        if red := _unfixed(report, tests):
+        run = partial(trial.run, self.work.fleet, self.where, commit)
+        asked = {"all": partial(run, collect=True)} | ({"own": partial(run, list(tests))} if tests else {})
+        reports: dict[str, trial.Report] = dict(trial.each(self.work.fleet, asked, len(asked)))
+        for report in reports.values():
+            if report.errors:
+                file, text = next(iter(report.errors.items()))
+                return Verdict(False, f"{file} cannot be collected", text[-4000:])
+        if not reports["all"].items:
+            return Verdict(False, "no test can be collected", reports["all"].screen)
+        if tests and (red := _unfixed(reports["own"], tests)):
             return red
-        return Verdict(True, f"{len(tests)} tests pass" if tests else "all tests can be collected")
+        return Verdict(True, "all tests can be collected" + (f", {len(tests)} pass" if tests else ""))
 
     def full(self, commit: str, tests: Sequence[str]) -> Verdict:
         files = baseline.parts([one.function for one in self.work.before.tests], baseline.SHARDS)
@@ -138,7 +147,7 @@ def _unfixed(report: trial.Report, tests: Sequence[str]) -> Verdict | None:
 # The integrator
 
 
-def resolver(work: Reduction, kind: str, known: Mapping[str, Unit]) -> Any:
+def resolver(work: Reduction, kind: str, known: Mapping[str, Unit], since: float) -> Any:
     """Asks an agent, one conflict at a time; it is a task of the run like every other."""
 
     def resolve(conflict: Conflict) -> str | None:
@@ -163,56 +172,77 @@ def resolver(work: Reduction, kind: str, known: Mapping[str, Unit]) -> Any:
             )
             or "those that cover it",
         )
-        attempt = _ask(work, kind, f"integrate {conflict.unit.name}", "integrator", text, conflict.onto)
+        attempt = _ask(work, kind, f"integrate {conflict.unit.name}", "integrator", text, conflict.onto, since)
         outcome = (attempt.outcome or {}) if attempt else {}
         return str(outcome["tip"]) if outcome.get("outcome") == "ok" and outcome.get("commits") else None
 
     return resolve
 
 
-def doubt(work: Reduction, onto: str, commit: str) -> str:
-    """What of a resolution would be kept out of a worker's branch: an integrator is believed no more than they are."""
-    rules = work.wish.rules.knowing(work.before)
-    judged = classify.judge(work.fleet.local, str(work.run.about()["repo"]), onto, commit, rules)
-    found = next((one for one in judged.kept_out if not one.allowed), None)
-    return f"is kept out for {result.shown(found.path)}: {found.words}" if found else ""
+def doubt(work: Reduction, conflict: Conflict, commit: str) -> str:
+    """What of a resolution would be kept out of a worker's branch: an integrator is believed no more than they are. It may take away neither
+    what is accepted nor what the unit brings."""
+    local, repo, unit = work.fleet.local, str(work.run.about()["repo"]), conflict.unit
+    judge = partial(classify.judge, local, repo, rules=work.wish.rules.knowing(work.before))
+    brought = {one.path for one in classify.changes(local, repo, unit.base, unit.tip)}
+    found = [one for one in judge(conflict.onto, commit).kept_out if not one.allowed]
+    found += [one for one in judge(unit.tip, commit).kept_out if not one.allowed and one.path in brought]
+    return f"is kept out for {result.shown(found[0].path)}: {found[0].words}" if found else ""
 
 
-def ranking(work: Reduction, kind: str, found: Sequence[Unit]) -> list[str]:
+def ranking(work: Reduction, kind: str, found: Sequence[Unit], since: float) -> list[str]:
     """The order that an agent gives; empty when it gives none."""
     lines = [
         f"- {unit.name}: {unit.title} ({len(unit.tests)} tests fixed, {unit.group} failed alike)" for unit in found
     ]
-    attempt = _ask(
-        work, kind, "rank", "ranker", author.prompt("rank", units="\n".join(lines)), str(work.run.about()["base"])
-    )
+    text = author.prompt("rank", units="\n".join(lines))
+    attempt = _ask(work, kind, "rank", "ranker", text, str(work.run.about()["base"]), since)
     path = Path(attempt.folder) / "artifacts" / "order.txt" if attempt else Path()
     names = {unit.name for unit in found}
     try:
         words = [line.strip() for line in path.read_text("utf-8", "replace").splitlines()[:10_000]]
     except OSError:
-        return []
-    return list(dict.fromkeys(word for word in words if word in names))
+        words = []
+    order = list(dict.fromkeys(word for word in words if word in names))
+    if not order:
+        work.say(work.run.event("alert", time.time(), reason="the agent that was to rank gave no order; code ranks"))
+    return order
 
 
-def _ask(work: Reduction, kind: str, what: str, role: str, text: str, base: str) -> Attempt | None:
-    """One more task of the run, to its end; the same question is not asked twice."""
+def _ask(work: Reduction, kind: str, what: str, role: str, text: str, base: str, since: float) -> Attempt | None:
+    """One more task of the run, to its end; the same question is not put twice to the same type, unless the last reduce, which came to its
+    end `since`, had no good answer."""
     known = work.run.tasks()
-    task = next((one for one in known if one.item == what and one.base == base), None)
-    if task is None:
+    same = (what, base, text, kind)
+    task = next((one for one in known if (one.item, one.base, one.prompt, one.fields.get("type")) == same), None)
+    if task is not None:
+        reopen(work.run, task, since)
+    else:
         number = max((one.number for one in known), default=0) + 1
         args = work.wish.map.args
         if work.wish.playbooks:
             found = [Path(work.wish.playbooks) / name for name in (f"{what.replace(' ', '.')}.toml", f"{role}.toml")]
             args = (next((str(path) for path in found if path.is_file()), str(found[-1])),)
-        task = Task(tasks.name(number, what), number, what, {"item": what, "role": role}, text, args, base)
+        task = Task(
+            tasks.name(number, what), number, what, {"item": what, "role": role, "type": kind}, text, args, base
+        )
         work.run.add([task])
     spec = work.wish.map.spec._replace(type=kind)
     wish = work.wish.map._replace(spec=spec, limits=work.wish.map.limits._replace(reserve=0.0))
-    if not conduct.work(work.fleet, wish, work.run, work.say, work.shown):
+    if not conduct.work(work.fleet, wish, work.run, work.say, work.shown, only=task.id):
         raise KeyboardInterrupt
     tries = work.run.attempts(task.id)
     return tries[-1] if tries else None
+
+
+def reopen(run: Run, task: Task, since: float) -> None:
+    """Let a task be tried once more that the last reduce came to its end without. An order can be used again; a resolution that could
+    would not be asked for."""
+    tries = run.attempts(task.id)
+    told = (tries[-1].outcome or {}) if tries else {}
+    used = told.get("outcome") == "ok" and task.fields.get("role") == "ranker"
+    if told.get("final") and float(told.get("t") or 0) < since and not used:
+        run.end(tries[-1], {**told, "final": False})
 
 
 def _diff(work: Reduction, repo: str, base: str, tip: str) -> str:
@@ -223,33 +253,67 @@ def _diff(work: Reduction, repo: str, base: str, tip: str) -> str:
 # All of it
 
 
+def check(fleet: Fleet, run: Run) -> None:
+    """`Refused` when the branch of the run could not be moved at the end: before anything is paid for it."""
+    git = merging.Repository(fleet.local, _common(fleet, run), run.path("git"))
+    try:
+        integrate.movable(git, run.name)
+    finally:
+        git.close()
+
+
+def unfinished(work: Reduction) -> list[str]:
+    """The tests of a run that have no outcome yet, because it was interrupted; an agent may be at work on them."""
+    run, plan = work.run, runs.read(work.run.path("plan.json")) or {}
+    known = {task.item: run.attempts(task.id) for task in run.tasks() if task.fields.get("role") in improve.WORK}
+    over = {item for item, tries in known.items() if tries and tries[-1].final}
+    if run.about().get("gathered"):
+        return [item for item in known if item not in over]
+    fixed = (runs.read(run.path("ahead.json")) or {}).get("fixed", {})
+    every = [one.function.id for one in work.before.tests]
+    return [test for test in every if test not in over | {*plan.get("skipped", ()), *fixed}]
+
+
+def outcomes(run: Run) -> dict[str, int]:
+    """How the tasks of a run ended. A question that was put again, to another type or about another commit, counts as it was answered last."""
+    last = {task.id if task.fields.get("role") in improve.WORK else task.item: task.id for task in run.tasks()}
+    rows = {row["id"]: row["outcome"] for row in run.picture()["tasks"]}
+    return Counter(rows[id] for id in last.values() if rows[id])
+
+
 def go(work: Reduction) -> Delivery:
     """The branch `muster-run/RUN` and what is known of it, in the run's directory."""
     run, wish, fleet = work.run, work.wish, work.fleet
     rules = wish.rules.knowing(work.before)
     kind = improve.integrator(fleet, wish)
     found = units(work)
-    order = ranking(work, kind, found) if wish.rank == "agent" and kind != "none" and found else []
-    common = memory.git(fleet, str(run.about()["repo"]), "rev-parse", "--path-format=absolute", "--git-common-dir")
+    # Verdicts that were written down are those of this gate.
+    folder = run.path(f"reduce-{tasks.digest([wish.pytest, wish.lint, wish.args, wish.keep_env])[:8]}")
+    since = integrate.ended(folder)
+    order = ranking(work, kind, found, since) if wish.rank == "agent" and kind != "none" and found else []
     delivery = integrate.integrate(
         fleet.local,
-        common,
+        _common(fleet, run),
         str(run.about()["base"]),
         found,
         run=run.name,
-        # Verdicts that were written down are those of this gate.
-        folder=run.path(f"reduce-{tasks.digest([wish.pytest, wish.lint, wish.args, wish.keep_env])[:8]}"),
+        folder=folder,
         kind=lambda path: "implementation" if classify.kind(path, rules) == "implementation" else "other",
         gate=Trials(work),
-        resolve=resolver(work, kind, {unit.name: unit for unit in found}),
+        resolve=resolver(work, kind, {unit.name: unit for unit in found}, since),
         say=lambda event: work.say(_event(run, event)),
         doubt=partial(doubt, work),
         order=order,
+        who=kind,
     )
     runs.write(run.path("delivery.json"), delivery.to_json())
     runs.write(run.path("pull-request.md"), text(work, delivery).encode("utf-8", "replace"))
     _remember(work, delivery)
     return delivery
+
+
+def _common(fleet: Fleet, run: Run) -> str:
+    return memory.git(fleet, str(run.about()["repo"]), "rev-parse", "--path-format=absolute", "--git-common-dir")
 
 
 def _event(run: Run, event: dict[str, Any]) -> dict[str, Any]:
@@ -316,23 +380,32 @@ def text(work: Reduction, delivery: Delivery) -> str:
     counts = funnel(work.run)
     lines = [f"# {counts['fixed']} tests fixed, {counts['improved']} improved", ""]
     lines += [f"Run `{work.run.name}`: {_counts(counts)}.", "", f"Proof: {delivery.proof or delivery.why}.", ""]
-    if delivery.accepted:
-        lines += ["## In this branch", ""]
-        titles = {unit.name: unit for unit in units(work)}
-        for one in delivery.accepted:
-            unit = titles[one.name]
-            same = f", and {len(one.collapsed)} equal" if one.collapsed else ""
-            lines.append(f"- {_safe(unit.title)} (`{one.name}`{same}; {one.reason})")
-    if delivery.left_out:
-        lines += ["", "## Left out", ""]
-        lines += [f"- `{name}`: {_safe(left.reason)}" for name, left in delivery.left_out.items()]
-    refused = [
-        (task.id, told) for task in work.run.tasks() if (told := improve.verified(work.run, task)) and not told["ok"]
+    titles = {unit.name: unit.title for unit in units(work)}
+    accepted = [
+        f"- {_safe(titles[one.name])} (`{one.name}`"
+        + (f", and {len(one.collapsed)} equal" if one.collapsed else "")
+        + f"; {one.reason})"
+        for one in delivery.accepted
     ]
-    if refused:
-        lines += ["", "## Claimed and not verified", ""]
-        lines += [f"- `{id}`: {_safe(told['words'])}" for id, told in refused]
-    return "\n".join(lines) + "\n"
+    left_out = [f"- `{name}`: {_safe(left.reason)}" for name, left in delivery.left_out.items()]
+    refused = [
+        f"- `{task.id}`: {_safe(told['words'])}"
+        for task in work.run.tasks()
+        if (told := improve.verified(work.run, task)) and not told["ok"]
+    ]
+    lines += listed("In this branch", accepted, ACCEPTED_MOST)
+    lines += listed("Left out", left_out, LEFT_MOST)
+    lines += listed("Claimed and not verified", refused, REFUSED_MOST)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def listed(title: str, lines: Sequence[str], most: int) -> list[str]:
+    """A part of the text, of so many characters at most, that says how many lines are missing."""
+    kept, size = 0, 0
+    while kept < len(lines) and (size := size + len(lines[kept]) + 1) <= most:
+        kept += 1
+    more = [f"- and {len(lines) - kept} more"] if kept < len(lines) else []
+    return [f"## {title}", "", *lines[:kept], *more, ""] if lines else []
 
 
 def _counts(counts: Mapping[str, Any]) -> str:

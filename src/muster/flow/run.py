@@ -14,7 +14,7 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
 from ..errors import NotFound, Refused, UsageError
@@ -280,9 +280,9 @@ def unfinished(home: str, digest: str) -> Run | None:
     return None
 
 
-def free_name(home: str, stem: str) -> str:
-    """`map-1`, `map-2` …"""
-    taken = {run.name for run in all_runs(home)}
+def free_name(home: str, stem: str, taken: Iterable[str] = ()) -> str:
+    """`map-1`, `map-2` …, that no run has and that is not among the taken ones."""
+    taken = {*taken, *(run.name for run in all_runs(home))}
     return next(name for number in range(1, 10**6) if (name := f"{stem}-{number}") not in taken)
 
 
