@@ -46,7 +46,7 @@ def project(work: Path) -> None:
         f'{FREE}[[step]]\nsubmit = "blocked"\nsummary = "Unclear"\nreason = "is nothing a number?"\nescalate = ["Decide whether nothing is a number"]\n{END}'
     )
     (plays / "ranker.toml").write_text(
-        f'{FREE}[[step]]\nrun = "echo 0001-test-add > order.txt"\n[[step]]\nsubmit = "ok"\nsummary = "ranked"\nartifacts = ["order.txt"]\n'
+        f'{FREE}[[step]]\nrun = "echo 0001-test-add > order.txt; submit --outcome ok --summary ranked --artifact order.txt"\n'
         + END
     )
 
@@ -267,7 +267,8 @@ def test_a_pull_request_is_opened_by_your_own_gh(e2e: E2eSession, tmp_path: Path
     said = (tmp_path / "said").read_text().splitlines()
     assert said[:4] == ["pr", "create", "--head", "muster-run/mend"]
     body = Path(said[said.index("--body-file") + 1]).read_text()
-    assert "Add instead of subtracting" in body and "1 fixed" not in body[:1] and "tests fixed" in body
+    assert body.startswith("# 1 tests fixed, 0 improved\n")
+    assert "- Add instead of subtracting (`0001-test-add`; number 1 as asked, fixes 1 test" in body
 
 
 @pytest.mark.slow

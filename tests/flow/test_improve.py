@@ -345,6 +345,37 @@ def killed(world: World, tmp_path: Path, name: str, kind: str) -> None:
     process.wait()
 
 
+@pytest.mark.slow
+def test_a_run_that_was_interrupted_is_reduced_as_far_as_it_is_and_goes_on(shop: World, tmp_path: Path) -> None:
+    killed(shop, tmp_path, "fix", "scouted")
+    launched = (shop.muster_home / "runs/fix/events.jsonl").read_text().count('"launch"')
+    result = shop.fails(1, "reduce", "fix", "--playbooks", str(tmp_path / "plays"), timeout=200)
+    assert "fix is not finished: 8 of its tests have no outcome; muster improve -a replay --run fix" in result.stderr
+    assert subjects(shop, "muster-run/fix") == ["Call upper by its name"]
+    assert (shop.muster_home / "runs/fix/events.jsonl").read_text().count('"launch"') == launched
+    assert shop.ok("runs", "show", "fix", "--json").json["state"] == "interrupted"
+    told = improved(shop, tmp_path, "--run", "fix", "--times", "1", "--all")
+    assert (told["funnel"]["launched"], told["funnel"]["integrated"], told["unfinished"]) == (9, 6, [])
+    assert shop.ok("runs", "show", "fix", "--json").json["state"] == "finished"
+
+
+@pytest.mark.slow
+def test_a_fix_by_which_another_file_cannot_be_collected_is_found_with_its_batch(shop: World, tmp_path: Path) -> None:
+    """Its own file passes with it, so it is verified."""
+    with open(shop.repo / "shop.py", "a", encoding="utf-8") as file:
+        file.write("\n\nEXTRA = 1\n")
+    (shop.repo / "test_extra.py").write_text("from shop import EXTRA\n\n\ndef test_extra():\n    assert EXTRA\n")
+    shop.git("add", "-A")
+    shop.git("commit", "-q", "-m", "more")
+    cheapest = play(edit("shop.py", "max(prices)", "min(prices)"), edit("shop.py", "EXTRA = 1", ""), summary="Clean up")
+    write(tmp_path / "plays", {"test_cheapest": cheapest})
+    told = improved(shop, tmp_path, "--run", "fix", "--times", "1")
+    ((name, left),) = told["left_out"].items()
+    assert name.endswith("test-cheapest") and left["reason"] == "red in the gate: test_extra.py cannot be collected"
+    events = [json.loads(line) for line in (shop.muster_home / "runs/fix/events.jsonl").read_text().splitlines()]
+    assert all(event["ok"] for event in events if event["kind"] == "reduce-full"), "before the whole suite is run"
+
+
 KINDS = ("baseline", "plan", "launch", "outcome", "verified", "scouted", "reduce-ranked", "reduce-check", "reduce-full")
 
 
@@ -409,7 +440,7 @@ def test_a_playbook_is_found_by_file_and_name_and_a_scouts_comes_first(tmp_path:
 
 
 def test_the_same_from_bare_verbs(shop: World, tmp_path: Path) -> None:
-    """examples/pipeline.sh: two are put together, one that does not hold and one that conflicts are left."""
+    """examples/pipeline.sh: two are put together, one that does not hold and one that conflicts are left to the integrator."""
     kept = {"test_total", "test_cheapest", "test_tax", "test_label"}
     text = "import shop\n" + "".join(
         f"\n\ndef {one.strip()}\n" for one in TESTS.split("def ")[1:] if one[: one.index("(")] in kept
@@ -423,6 +454,7 @@ def test_the_same_from_bare_verbs(shop: World, tmp_path: Path) -> None:
             "test_tax": play(
                 edit("shop.py", "sum(prices) + 1", "sum(prices) + 0"), edit("shop.py", "rate = 10", "rate = 0.19")
             ),
+            "integrator": play(edit("shop.py", "uper", "upper"), edit("shop.py", "rate = 10", "rate = 0.19")),
         },
     )
     script = Path(__file__).parents[2] / "examples" / "pipeline.sh"
@@ -435,9 +467,14 @@ def test_the_same_from_bare_verbs(shop: World, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done
-    assert shop.git("log", "--format=%s", "main..pipeline").splitlines() == ["Change shop.py"] * 2
+    assert shop.git("log", "--format=%s", "main..pipeline").splitlines() == ["Change shop.py"] * 4
     assert "left for the integrator: muster/fix-test_label muster/fix-test_tax" in done.stdout.decode()
-    assert failing(shop, tmp_path, "pipeline") == {"test_label", "test_tax"}
+    assert failing(shop, tmp_path, "pipeline~2") == {"test_label", "test_tax"}
+    assert not failing(shop, tmp_path, "pipeline"), "what the integrator did is in it"
+    assert shop.git("rev-parse", "pipeline") == shop.git("rev-parse", "muster/integrator")
+    told = shop.agents()
+    assert len(told) == 5 and {row["state"] for row in told.values()} == {"stopped"}
+    assert "muster/fix-test_label muster/fix-test_tax" in shop.ok("transcript", "integrator").stdout
 
 
 def shell(script: str) -> str:
