@@ -127,9 +127,7 @@ def stop(fleet: Fleet, run: runs.Run, say: Say) -> None:
             finish(run, say)
 
 
-def work(
-    fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown, *, only: str = "", wanted: str = ""
-) -> bool:
+def work(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown, *, only: str = "", wanted: str = "") -> bool:
     """All tasks that the run has now, or one of them, by the process that holds it."""
     kind = fleet.type(wish.spec.type)
     limits = estimate(fleet, wish)[1]
