@@ -15,6 +15,7 @@ from muster.flow import classify, improve, reduce
 from muster.flow.baseline import Baseline, Standing
 from muster.flow.classify import Change, Judgement, Rules, changes, judge, kind, tree
 from muster.flow.collect import Function
+from muster.flow.integrate import Conflict, Unit
 from muster.providers.local import LocalHost
 
 HOST = LocalHost("/nonexistent")
@@ -212,7 +213,8 @@ def test_workers_and_integrators_are_held_to_the_tests_that_pytest_found(repo: R
         wish=SimpleNamespace(rules=Rules()),
         before=Baseline(repo.base, (standing("qa/check_calc.py", 4, 6),), (), 1),
     )
-    assert "qa/check_calc.py" in reduce.doubt(work, repo.base, tip)
+    conflict = Conflict(Unit("u", repo.base, tip), repo.base, ("qa/check_calc.py",), ())
+    assert "qa/check_calc.py" in reduce.doubt(work, conflict, tip)
     attempt: Any = SimpleNamespace(outcome={"outcome": "ok", "tip": tip}, number=1)
     task: Any = SimpleNamespace(base=repo.base)
     told = improve._verify(work.fleet, work.wish, work.run, work.before, None, task, attempt)
