@@ -46,6 +46,22 @@ def test_each_line_has_an_agent_and_each_agent_a_branch(e2e: E2eSession) -> None
     assert agents(e2e) == {}, "work dirs go when their work is harvested"
 
 
+def test_a_terminal_shows_how_far_it_is_and_who_is_slow(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # One agent for each line of the input, as many at once as the machine allows. {item} is the line. A plain command's exit is its result.
+    printf 'alpha\\nbeta\\n' | muster map --run first -a command -- sh -c 'echo "hello {item}" > {item}.txt; git add .; git commit -q -m "Add {item}"'
+    """)
+    go = e2e.work / "go"
+    command = f"printf 'now\\nlater\\n' | muster map --run first -a command -- sh -c 'until test {{item}} = now || test -e {go}; do sleep 0.1; done'"
+    with e2e.terminal(command, size=(120, 20), timeout=60) as screen:
+        expect(screen).to_show("0001-now ok")
+        expect(screen).to_show("first 1 ok, 1 running | ")
+        expect(screen).to_show("longest: first-0002 ")
+        go.touch()
+        expect(screen).to_show("2 ok")
+        expect(screen).not_to_show("longest")
+
+
 def test_a_task_that_fails_is_tried_again_and_told(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # One agent for each line of the input, as many at once as the machine allows. {item} is the line. A plain command's exit is its result.
@@ -265,6 +281,22 @@ def test_agents_on_other_machines_bring_their_branches_home(e2e: E2eSession, box
     expect(e2e.run(run, comment="On other machines.")).to_succeed()
     expect(e2e.run("git log --oneline -1 muster/far-0002").stdout).to_match(r"^[0-9a-f]+ 2$")
     assert [task["agent"] for task in shown(e2e, "far")["tasks"]] == ["far-0001@box", "far-0002@box"]
+
+
+def test_agents_are_spread_over_several_machines(e2e: E2eSession, box: Sshd) -> None:
+    e2e.write_tutorial_block("""
+    # On other machines: the agents are spread over them, and their branches come home.
+    seq 2 | muster map --run far -a command @box -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"'
+    git log --oneline -1 muster/far-0002
+    """)
+    there = box.config.read_text().partition("Host nobody")[0]
+    box.config.write_text(f"{there.replace('Host box', 'Host other')}{box.config.read_text()}")
+    expect(e2e.run(f"muster config set hosts.other.home {box.home}/second")).to_succeed()
+    run = """seq 4 | muster map --run far -a command @box @other -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"'"""
+    expect(e2e.run(run, comment="Two machines this time.")).to_succeed()
+    assert {task["agent"].partition("@")[2] for task in shown(e2e, "far")["tasks"]} == {"box", "other"}
+    for number in range(1, 5):
+        expect(e2e.run(f"git log --format=%s -1 muster/far-000{number}").stdout).to_equal(f"{number}\n")
 
 
 def test_events_come_as_json_lines(e2e: E2eSession) -> None:

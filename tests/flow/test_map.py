@@ -14,7 +14,7 @@ from muster import Status
 from muster.flow import run as runs
 from muster.flow.breaker import Breaker, Pause
 from muster.flow.governor import Governor, Limits
-from muster.flow.map import CLEAR_TRIES, HALF_MADE, Plan, Scheduler, Sight
+from muster.flow.map import CLEAR_TRIES, FIRST_LOOK, HALF_MADE, Plan, Scheduler, Sight
 from muster.flow.run import Attempt
 from muster.flow.task import Task, items, tasks
 from muster.flow.watch import Rules
@@ -410,3 +410,12 @@ def test_usage_is_looked_at_every_five_seconds_and_round_trips_grow_with_hosts_o
         assert all(later - sooner <= 5.0 for at in field.at.values() for sooner, later in pairwise(at))
         seen[count] = sum(map(len, field.at.values()))
     assert seen[400] < seen[20], "twenty times as many agents take no more looks"
+
+
+def test_nothing_is_launched_before_all_hosts_could_say_how_much_room_they_have(tmp_path: Path) -> None:
+    _, field, _ = simulate(
+        tmp_path / "alike", 40, World(hosts=10), max_agents=40, start=40, launch_rate=1000.0, burst=40
+    )
+    assert field.fullest == 4, "ten hosts that are alike have four each"
+    _, field, _ = simulate(tmp_path / "slow", 10, World(hosts=2, dead=(("h0", -1.0),)))
+    assert field.began[0] - field.began_at < FIRST_LOOK + 1, "and one that does not answer holds nobody up"

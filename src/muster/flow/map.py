@@ -30,6 +30,8 @@ LOOK_SECONDS, LOOK_MAX = 1.0, 4.8
 AGENTS_A_SECOND, HOSTS_A_SECOND = 60, 25
 #: What all agents spent is added up this often at most, and when one has ended.
 SUM_SECONDS = 0.5
+#: So long nothing is launched before each host was looked at: the first that answers would get all of them.
+FIRST_LOOK = 3.0
 #: So many agents are made at once on one host: more of them get in each other's way.
 LAUNCHING = 6
 #: The state of the governor is written down this often.
@@ -473,6 +475,10 @@ class Scheduler:
 
     def _launch(self, now: float) -> None:
         if self.paused or self.stopping or not self.stages["todo"]:
+            return
+        if now - self.began < FIRST_LOOK and any(
+            ("look", p) in self._busy and p not in self.loads for p in self.plan.places
+        ):
             return
         self._spend(now)  # also of those that have ended since the last look
         if self.stopping:
