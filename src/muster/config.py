@@ -26,7 +26,10 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
         *("dollars", "tokens", "agents", "time", "agent_dollars", "agent_tokens"),
         *("day_dollars", "day_tokens", "day_agents", "day_time"),
     ),
-    "improve": ("pytest", "lint", "env", "tutorial", "times", "implementation", "other", "protected", "allow"),
+    "improve": (
+        *("pytest", "lint", "env", "tutorial", "times", "test_timeout", "suite_timeout"),
+        *("implementation", "other", "protected", "allow"),
+    ),
     "limits": ("start", "launch_rate", "memory", "disk", "load"),
     "trash": ("days",),
     "prices": None,
@@ -35,6 +38,8 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
 PRICE_KEYS = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 PRICE_MAX = 1e6
 AMOUNT_MAX = 1e15
+#: Keys whose value is a time.
+TIMES = ("time", "day_time", "test_timeout", "suite_timeout")
 HOST_KEYS = ("destination", "home", "provider")
 #: States that `[notify] on` can name (`alert` is one of a run); the first four are told of when it names none.
 NOTIFY_STATES = ("waiting", "ready", "failed", "alert", "done", "lost")
@@ -62,6 +67,9 @@ class Config(NamedTuple):
     def amounts(self, section: str) -> dict[str, float]:
         """`[budget]` or `[limits]`, in dollars, tokens, seconds and bytes."""
         return {key: _amount(section, key, value, "") for key, value in self.section(section).items()}
+
+    def seconds(self, section: str, key: str, default: float) -> float:
+        return _amount(section, key, self.section(section).get(key, default), "")
 
     def command(self, verb: str) -> dict[str, Any]:
         found: dict[str, Any] = self.section("commands").get(verb, {})
@@ -264,7 +272,7 @@ def _check(data: dict[str, Any], path: str) -> None:
                 raise UsageError(f"{path}: [{section}] {key} must be a section, [{section}.{key}]")
             if section == "notify":
                 _check_notify(key, value, path)
-            if section in ("budget", "limits"):
+            if section in ("budget", "limits") or (section == "improve" and key in TIMES):
                 _amount(section, key, value, path)
             if section == "hosts":
                 for name in value:
@@ -288,15 +296,15 @@ def _check_prices(model: str, prices: dict[str, Any], path: str) -> None:
 
 
 def _amount(section: str, key: str, value: Any, path: str) -> float:
-    """A number of `[budget]` or `[limits]`; a time and a size may have a unit."""
+    """A number of `[budget]`, `[limits]` or `[improve]`; a time and a size may have a unit."""
     from .model import parse_bytes, parse_seconds
 
     number: Any = value
     with contextlib.suppress(UsageError):
-        if isinstance(value, str) and key in ("time", "day_time", "memory", "disk"):
-            number = parse_seconds(value) if key.endswith("time") else parse_bytes(value)
+        if isinstance(value, str) and key in (*TIMES, "memory", "disk"):
+            number = parse_seconds(value) if key in TIMES else parse_bytes(value)
     if type(number) not in (int, float) or not 0 < number < AMOUNT_MAX:
-        example = {"time": '"2h"', "day_time": '"2h"', "memory": '"400m"', "disk": '"2g"'}.get(key, "20")
+        example = {**dict.fromkeys(TIMES, '"2h"'), "memory": '"400m"', "disk": '"2g"'}.get(key, "20")
         raise UsageError(f"{path}: [{section}] {key} must be more than 0", f"{key} = {example}")
     return float(number)
 

@@ -186,8 +186,9 @@ def test_a_baseline_for_which_the_time_was_too_short_is_none(monkeypatch: pytest
     reports = iter([Report(items=items, commit="c"), Report(cases={"a.py::a": Case("a.py::a", "hung")}, late=True)])
     monkeypatch.setattr(trial, "run", lambda *args, **more: next(reports))
     monkeypatch.setattr(collect, "cite", lambda host, repo, commit, found, tutorial: found)
-    with pytest.raises(TimedOut, match="before 1 of 2 test functions ran"):
-        baseline.take(Fleet({"HOME": str(tmp_path)}, str(tmp_path)), where(), "HEAD")
+    with pytest.raises(TimedOut, match="the time was up \\(7 s\\) before 1 of 2 test functions ran") as caught:
+        baseline.take(Fleet({"HOME": str(tmp_path)}, str(tmp_path)), where(timeout=7.0), "HEAD")
+    assert "[improve] suite_timeout" in caught.value.hint
 
 
 # Which blocks a test cites
@@ -264,6 +265,30 @@ def test_parameters_that_are_made_anew_each_time_still_belong_to_their_function(
     ran = {"a.py::t[2]": Case("a.py::t[2]", "passed"), "a.py::other": Case("a.py::other", "failed")}
     (tested,) = baseline.judge([one], [ran])
     assert (tested.status, tested.outcomes) == ("passing", {"a.py::t[2]": ["passed"]})
+
+
+def test_what_has_parameters_made_anew_is_known_as_one_test() -> None:
+    some = [function("a.py::t", ids=("a.py::t[1]",)), function("a.py::u", ids=("a.py::u[1]", "a.py::u[2]"))]
+    ran = {
+        id: Case(id, outcome)
+        for id, outcome in {"a.py::t[2]": "passed", "a.py::t[3]": "failed", "a.py::u[1]": "passed"}.items()
+    }
+    taken = Baseline("c", tuple(baseline.judge(some, [ran])), (), 1)
+    assert taken.varying() == {"a.py::t"}, "what did not run, as the time was up, is not made anew by that"
+    assert taken.before() == {"a.py::t": "failed", "a.py::u[1]": "passed"}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (b"class A:\n    def t(self): pass\nif 1:\n    async def u(): pass\n", {"A", "A::t", "u"}),
+        (b"def (", set()),
+        (b"\0", set()),
+        (b"x" + b"(" * 100_000, set()),
+    ],
+)
+def test_the_names_in_a_file_are_read_and_not_run(text: bytes, names: set[str]) -> None:
+    assert collect.names(text) == names
 
 
 def test_only_what_failed_or_differed_runs_again() -> None:

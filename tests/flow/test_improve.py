@@ -12,11 +12,17 @@ from typing import Any
 
 import pytest
 
-from muster import Address, Spec
-from muster.flow import conduct, improve
-from muster.flow.baseline import Group, Standing
+from muster import Address, Fleet, Spec
+from muster.cli import improve as cli
+from muster.cli import parse
+from muster.errors import UsageError
+from muster.flow import classify, conduct, improve, reduce, trial
+from muster.flow import run as runs
+from muster.flow.baseline import Baseline, Group, Standing
 from muster.flow.collect import Cited, Function
-from muster.flow.trial import Case
+from muster.flow.run import Run
+from muster.flow.task import Task
+from muster.flow.trial import Case, Report
 
 from ..conftest import World, eventually
 
@@ -258,13 +264,17 @@ def test_an_integrator_that_weakens_a_test_is_not_believed(shop: World, tmp_path
 
 @pytest.mark.slow
 def test_what_is_done_in_an_open_branch_or_good_as_it_is_is_not_done_again(shop: World, tmp_path: Path) -> None:
+    scouts = {"test_label_twice": play(summary="unchanged"), "test_label_empty": play(summary="unchanged")}
+    write(tmp_path / "plays", {**scouts, **{f"scout.{name}": text for name, text in scouts.items()}})
     improved(shop, tmp_path, "--run", "fix", "--times", "1")
     again = improved(shop, tmp_path, "--run", "second", "--times", "1", code=1)
     assert again["funnel"]["launched"] == 2, "only the refused and the blocked one"
     plan = json.loads((shop.muster_home / "runs/second/plan.json").read_text())["skipped"]
-    assert plan["test_shop.py::test_cheapest"] == "it is done in the open branch muster-run/fix"
+    done = ("test_cheapest", "test_total_of_one", "test_label_twice", "test_label_empty")
+    assert {plan[f"test_shop.py::{name}"] for name in done} == {"it is done in the open branch muster-run/fix"}
     assert plan["test_shop.py::test_fine"] == "it was good as it is, and nothing that it depends on has changed since"
-    assert "SINCE" in shop.ok("runs", "show", "second").stdout
+    shown = [line.split() for line in shop.ok("runs", "show", "second").stdout.splitlines()]
+    assert ["launched", "2", "-7"] in shown and ["spent", "$1.00", "-$4.00"] in shown
 
 
 @pytest.mark.slow
@@ -437,6 +447,126 @@ def test_a_playbook_is_found_by_file_and_name_and_a_scouts_comes_first(tmp_path:
     assert improve.playbook(str(tmp_path), "t/test_a.py::test_x", "scout").endswith("/scout.test_x.toml")
     assert improve.playbook(str(tmp_path), "t/test_b.py::test_y", "scout").endswith("/test_y.toml")
     assert improve.playbook(str(tmp_path), "t/test_b.py::test_z") == ""
+
+
+# Without agents
+
+
+def begun(world: World, tests: dict[str, str], base: str = "") -> tuple[Fleet, improve.Wish, Run, Baseline]:
+    """A run of which the baseline is known: test functions by their status."""
+    base = base or world.git("rev-parse", "HEAD")
+    spec = Spec(Address(""), "replay")
+    about = {"kind": "improve", "repo": str(world.repo), "source": str(world.repo), "base": base, "type": "replay"}
+    made = [Task(f"000{n}-t", n, id, {"role": "worker"}, "", (), base) for n, id in enumerate(tests)]
+    run = runs.make(str(world.muster_home), "fix", about, made)
+    found = [Function(id, id.split("::")[0], 1, 2, "", (id,)) for id in tests]
+    outcome = {"passing": "passed", "failing": "failed"}
+    standings = [Standing(one, tests[one.id], {one.id: [outcome[tests[one.id]]]}) for one in found]
+    fleet = Fleet(world.env, str(world.repo))
+    return fleet, improve.Wish(conduct.Wish(spec, "", (), [])), run, Baseline(base, tuple(standings), (), 1)
+
+
+def commit(world: World, files: dict[str, str | None]) -> str:
+    for name, text in files.items():
+        path = world.repo / name
+        if text is None:
+            path.unlink()
+        else:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+    world.git("add", "-A")
+    world.git("commit", "-q", "-m", "change")
+    return world.git("rev-parse", "HEAD")
+
+
+def test_one_branch_that_comes_to_no_tree_does_not_keep_the_others_from_being_verified(world: World) -> None:
+    base = commit(world, {"tox.ini": "[tox]\n"})
+    odd = commit(world, {"tox.ini": None})
+    odd = commit(world, {"tox.ini/x.py": "x = 1\n"})
+    fleet, wish, run, before = begun(world, {"test_a.py::test_x": "passing", "test_a.py::test_y": "passing"}, base)
+    said: list[dict[str, Any]] = []
+    for task, tip in zip(run.tasks(), (odd, None), strict=True):
+        run.end(run.begin(task.id, 1, {"name": "a"}, ""), {"outcome": "ok", "final": True, "tip": tip})
+    improve.verify(fleet, wish, run, before, said.append)
+    assert {event["task"]: event["outcome"] for event in said} == {"0000-t": "refused", "0001-t": "unchanged"}
+    assert "there is no such tree" in next(event["reason"] for event in said if event["task"] == "0000-t")
+
+
+CLASSES = "class TestA:\n    def test_x(self): pass\nclass TestB(TestA):\n    pass\ndef test_y(): pass\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "gone"),
+    [
+        ({"cases.py": "CASES = []\n"}, set()),
+        ({"test_a.py": CLASSES + "def test_new(): pass\n"}, set()),
+        ({"test_a.py": CLASSES.replace("test_y", "test_better")}, {"test_a.py::test_y"}),
+        ({"test_a.py": CLASSES.partition("class TestB")[0]}, {"test_a.py::TestB::test_x", "test_a.py::test_y"}),
+        ({"test_a.py": CLASSES.replace("test_x", "test_z")}, {"test_a.py::TestA::test_x", "test_a.py::TestB::test_x"}),
+        ({"test_a.py": None}, {"test_a.py::TestA::test_x", "test_a.py::TestB::test_x", "test_a.py::test_y"}),
+        ({"checks.py": None}, set()),
+    ],
+)
+def test_a_test_was_removed_when_its_file_has_it_no_more(
+    world: World, files: dict[str, str | None], gone: set[str]
+) -> None:
+    """What is in a file that is not judged as one of tests vanished all the same."""
+    base = commit(world, {"test_a.py": CLASSES, "cases.py": "CASES = [1]\n", "checks.py": "def test_y(): pass\n"})
+    names = ["test_a.py::TestA::test_x", "test_a.py::TestB::test_x", "test_a.py::test_y", "checks.py::test_y"]
+    fleet, wish, run, before = begun(world, dict.fromkeys(names, "passing"), base)
+    removed = improve.removed(fleet, wish, run, before, commit(world, files))
+    assert {name for name in names if removed(name)} == gone
+
+
+def test_the_whole_suite_is_red_when_a_test_of_it_vanished(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = commit(world, {"test_a.py": "def test_x(): pass\ndef test_y(): pass\ndef test_z(): pass\n"})
+    names = {"test_a.py::test_x": "passing", "test_a.py::test_y": "passing", "test_a.py::test_z": "failing"}
+    fleet, wish, run, before = begun(world, names, base)
+    work = reduce.Reduction(fleet, wish, run, before, lambda event: None, lambda scheduler: None)
+
+    def full(commit: str, **outcomes: str) -> tuple[bool, str]:
+        cases = {f"test_a.py::{name}": Case(f"test_a.py::{name}", one, text="why") for name, one in outcomes.items()}
+        monkeypatch.setattr(trial, "spread", lambda *args, **more: Report(cases=cases, status=0))
+        verdict = reduce.Trials(work).full(commit, ())
+        return verdict.ok, verdict.words
+
+    assert full(base, test_x="passed", test_y="passed", test_z="failed")[0]
+    assert full(base, test_x="passed", test_z="failed") == (False, "test_a.py::test_y is gone, or did not run")
+    assert full(base, test_x="passed", test_y="skipped", test_z="failed") == (
+        False,
+        "test_a.py::test_y is skipped now: why",
+    )
+    assert full(base, test_x="passed", test_y="passed") == (False, "test_a.py::test_z is gone, or did not run")
+    renamed = commit(world, {"test_a.py": "def test_x(): pass\ndef test_better(): pass\ndef test_z(): pass\n"})
+    assert full(renamed, test_x="passed", test_better="passed", test_z="failed")[0]
+
+
+def wished(world: World, config: str, *words: str) -> improve.Wish:
+    (world.home / ".config" / "muster").mkdir(parents=True, exist_ok=True)
+    (world.home / ".config" / "muster" / "config.toml").write_text(config)
+    args = parse.build("improve")[0].parse_args(["-a", "replay", *words])
+    args.rest = []
+    return cli.wished(args, Fleet(world.env, str(world.repo)))
+
+
+def test_how_long_tests_may_take_is_configured(world: World) -> None:
+    run = begun(world, {})[2]
+    for config, seconds in (("", (300, 3600)), ('[improve]\ntest_timeout = 7\nsuite_timeout = "2h"\n', (7, 7200))):
+        here = improve.where(run, wished(world, config))
+        assert (here.seconds, here.timeout) == seconds
+    for value in ('"soon"', "0", "-1", "true"):
+        with pytest.raises(UsageError, match=r"\[improve\] test_timeout must be more than 0"):
+            wished(world, f"[improve]\ntest_timeout = {value}\n")
+
+
+@pytest.mark.parametrize("path", ["guide/tour.sh", "./guide/tour.sh", "tour[1].sh"])
+def test_a_tutorial_that_is_named_is_protected(world: World, path: str) -> None:
+    plain = os.path.normpath(path)
+    assert classify.kind(plain, classify.Rules()) != "protected"
+    for words, config in (([f"--tutorial={path}"], ""), ([], f"[improve]\ntutorial = '{path}'\n")):
+        rules = wished(world, config, *words).rules
+        assert classify.kind(plain, rules) == "protected" and classify.kind(f"x/{plain}", rules) != "protected"
+        assert rules.protected[0] == f"/{plain.replace('[', '[[]')}", "agents are told of it first"
 
 
 def test_the_same_from_bare_verbs(shop: World, tmp_path: Path) -> None:

@@ -526,6 +526,8 @@ def test_no_line_of_a_report_does_any_harm(line: bytes) -> None:
 
 BEFORE = {"a.py::t[1]": "failed", "a.py::t[2]": "passed", "a.py::u": "passed", "a.py::v": "failed", "a.py::w": "flaky"}
 NOW = {"a.py::t[1]": "passed", "a.py::t[2]": "passed", "a.py::u": "passed", "a.py::v": "failed", "a.py::w": "failed"}
+#: A row that is skipped as it was before says nothing.
+BEFORE["a.py::t[s]"] = NOW["a.py::t[s]"] = "skipped"
 
 
 @pytest.mark.parametrize(
@@ -536,19 +538,64 @@ NOW = {"a.py::t[1]": "passed", "a.py::t[2]": "passed", "a.py::u": "passed", "a.p
         ({"a.py::t[1]": "skipped"}, "a.py::t[1] is skipped now: no"),
         ({"a.py::t[1]": "xfailed"}, "a.py::t[1] is xfailed now: no"),
         ({"a.py::t[2]": "missing"}, "a.py::t[2] is gone, or did not run"),
-        ({"a.py::t[1]": "missing", "a.py::t[2]": "missing"}, "a.py::t is gone, or did not run"),
+        (dict.fromkeys(["a.py::t[1]", "a.py::t[2]", "a.py::t[s]"], "missing"), "a.py::t is gone, or did not run"),
         ({"a.py::t[3]": "skipped"}, "a.py::t[3] is skipped now: no"),
         ({"a.py::u": "hung"}, "a.py::u is hung now: no"),
         ({"a.py::u": "missing"}, "a.py::u is gone, or did not run"),
         ({"a.py::v": "missing", "a.py::w": "missing"}, ""),
         ({"a.py::new": "error"}, "a.py::new is new, and error: no"),
         ({"a.py::new": "skipped"}, ""),
+        ({"a.py::t[s]": "xfailed"}, "a.py::t[s] is xfailed now: no"),
+        ({"a.py::t[s]": "missing"}, "a.py::t[s] is gone, or did not run"),
     ],
 )
 def test_what_speaks_against_a_fix_is_said(now: dict[str, str], words: str) -> None:
     outcomes = {**NOW, **now}
     cases = {id: Case(id, one, text="why\nno\n") for id, one in outcomes.items() if one != "missing"}
     assert trial.objection(Report(cases=cases), "a.py::t", BEFORE)[0] == words
+
+
+def test_one_test_of_a_function_must_pass() -> None:
+    cases = {"a.py::t[s]": Case("a.py::t[s]", "skipped")}
+    words = trial.objection(Report(cases=cases), "a.py::t", {"a.py::t[s]": "skipped"})[0]
+    assert words == "a.py::t is gone, or did not run"
+    assert trial.unfixed(Report(cases=cases), "a.py::t", {"a.py::t[s]": "skipped"}) == "a.py::t"
+    assert trial.unfixed(Report(cases=cases), "a.py::t", {}) == "a.py::t[s]"
+    well = {**cases, "a.py::t[1]": Case("a.py::t[1]", "passed")}
+    assert trial.unfixed(Report(cases=well), "a.py::t", {"a.py::t[s]": "skipped"}) == ""
+    assert (
+        trial.unfixed(Report(cases=well), "a.py::t", {"a.py::t[s]": "skipped", "a.py::t[2]": "failed"}) == "a.py::t[2]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("id", "was", "now", "words"),
+    [
+        ("a.py::t[1]", "passed", "failed", "a.py::t[1] is failed now: no"),
+        ("a.py::t[1]", "passed", "skipped", "a.py::t[1] is skipped now: no"),
+        ("a.py::t[1]", "passed", "missing", "a.py::t[1] is gone, or did not run"),
+        ("a.py::t[1]", "failed", "missing", "a.py::t[1] is gone, or did not run"),
+        ("a.py::t[1]", "skipped", "missing", ""),
+        ("a.py::t[1]", "failed", "skipped", ""),
+        ("a.py::kept", "passed", "missing", "a.py::kept is gone, or did not run"),
+        ("a.py::taken", "passed", "missing", ""),
+        ("a.py::taken[1]", "passed", "missing", ""),
+    ],
+)
+def test_what_got_worse_in_a_run_of_all_tests_is_said(id: str, was: str, now: str, words: str) -> None:
+    outcomes = {"a.py::t[2]": "passed", id: now}
+    cases = {id: Case(id, one, text="why\nno\n") for id, one in outcomes.items() if one != "missing"}
+    found = list(trial.worse(Report(cases=cases), {id: was, "a.py::t[2]": "passed"}, lambda one: one == "a.py::taken"))
+    assert found == ([(id, words)] if words else [])
+
+
+def test_what_is_named_anew_each_time_counts_as_one_test() -> None:
+    names = {"a.py::t[9]": "passed", "a.py::t[8]": "failed", "a.py::t[7]": "hung", "a.py::u[1]": "passed"}
+    items = {id: Item(id, id.partition("[")[0], "a.py", 1, 2) for id in names}
+    seen = Report(items=items, cases={id: Case(id, outcome) for id, outcome in names.items()})
+    settled = seen.settled(frozenset({"a.py::t"}))
+    assert {id: case.outcome for id, case in settled.cases.items()} == {"a.py::t": "hung", "a.py::u[1]": "passed"}
+    assert set(settled.items) == {"a.py::t", "a.py::u[1]"}
 
 
 def test_code_that_is_not_the_checkouts_speaks_against_a_fix() -> None:
@@ -577,6 +624,30 @@ def test_a_change_by_which_no_test_runs_any_more_is_refused(world: World) -> Non
     change = project(world, {"conftest.py": "def pytest_runtestloop(): raise SystemExit(0)\n"})
     found = trial.check_change(fleet_of(world), where(), change, {"test_a.py::test_x": "passed"}, times=1)
     assert (found.ok, found.words) == (False, "pytest did not come to its end")
+
+
+def test_a_change_by_which_tests_vanish_is_refused(world: World) -> None:
+    """Which rows a test has can be written anywhere."""
+    test = "import pytest, cases\n@pytest.mark.parametrize('x', cases.CASES)\ndef test_x(x): assert x\ndef test_y(): pass\n"
+    base = project(world, {"test_a.py": test, "cases.py": "CASES = [1, 2, 3]\n"})
+    change = project(world, {"cases.py": "CASES = [1, 2]\n"})
+    before = {f"test_a.py::test_x[{row}]": "passed" for row in (1, 2, 3)} | {"test_a.py::test_y": "passed"}
+    found = trial.check_change(fleet_of(world), where(), change, before, times=1)
+    assert (found.ok, found.words) == (False, "test_a.py::test_x[3] is gone, or did not run")
+    taken = project(world, {"cases.py": "CASES = [1, 2, 3]\n", "test_a.py": test.partition("def test_y")[0]})
+    refused = trial.check_change(fleet_of(world), where(), taken, before, times=1)
+    assert (refused.ok, refused.words) == (False, "test_a.py::test_y is gone, or did not run")
+    judged = trial.check_change(
+        fleet_of(world), where(), taken, before, times=1, removed=lambda function: function == "test_a.py::test_y"
+    )
+    assert judged.ok and base != taken
+
+
+def test_another_command_sees_no_more_of_the_environment_than_tests_do(world: World) -> None:
+    commit = project(world, {"a.py": ""})
+    code, screen = trial.command(fleet_of(world), where(), commit, ("sh", "-c", "env; exit 3"))
+    assert code == 3 and "MY_SETTING=a 'b'" in screen and "PATH=" in screen
+    assert "s3cret" not in screen and "MY_TOKEN" not in screen
 
 
 def test_a_fix_counts_when_it_passes_each_time_in_a_checkout_of_its_own(world: World) -> None:

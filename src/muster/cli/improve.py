@@ -140,6 +140,7 @@ def wished(args: argparse.Namespace, fleet: Fleet) -> Wish:
         map.limits(fleet, args)._replace(reserve=0.1 if args.integrator != "none" else 0.0),
         args.questions,
     )
+    tutorial = args.tutorial or str(told.get("tutorial", ""))
     wish = improve.Wish(
         agents,
         paths,
@@ -148,10 +149,12 @@ def wished(args: argparse.Namespace, fleet: Fleet) -> Wish:
         _words(told, "lint"),
         _words(told, "env"),
         args.playbooks,
-        args.tutorial or str(told.get("tutorial", "")),
+        tutorial,
         args.everything,
         args.times or int(told.get("times", 3)),
-        rules=classify.Rules.from_config(told),
+        test_seconds=fleet.config.seconds("improve", "test_timeout", 300),
+        suite_seconds=fleet.config.seconds("improve", "suite_timeout", 3600),
+        rules=improve.protecting(classify.Rules.from_config(told), tutorial),
         integrator=args.integrator,
         rank=args.rank,
     )
@@ -249,14 +252,16 @@ def _again(run: Run) -> str:
     return shlex.join([*words, *(["--", *args] if (args := about.get("args", [])) else [])])
 
 
-def funnel(name: str, counts: dict[str, Any], before: dict[str, Any] | None = None) -> None:
+def funnel(name: str, counts: dict[str, Any], since: dict[str, Any] | None = None) -> None:
     """How many came how far, with the difference to the run before."""
     first = ("tests", "failing", "skipped", "launched", "valid", "verified", "fixed", "improved", "unchanged")
     words = (*first, "integrated", "left_out", "refused", "blocked")
     rows = []
     for word in words:
-        difference = "" if before is None else f"{counts[word] - before[word]:+d}"
-        rows.append([word.replace("_", " "), str(counts[word]), difference])
+        rows.append([word.replace("_", " "), str(counts[word]), "" if since is None else f"{since[word]:+d}"])
     cost = "unknown" if counts["cost_usd"] is None else f"${counts['cost_usd']:.2f}"
-    rows.append(["spent", cost if counts["tokens"] else "-", ""])
-    render.table(["RUN", name, "SINCE" if before else ""], rows)
+    more = since["cost_usd"] if since else None
+    rows.append(
+        ["spent", cost if counts["tokens"] else "-", "" if more is None else f"{'-+'[more >= 0]}${abs(more):.2f}"]
+    )
+    render.table(["RUN", name, "SINCE" if since else ""], rows)

@@ -138,9 +138,9 @@ def _show(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
     from ..flow import run as runs
 
     picture = one.picture()
-    counts, before = _funnels(fleet, one)
+    counts, before, since = _funnels(fleet, one)
     if args.json:
-        render.document({**picture, "funnel": counts})
+        render.document({**picture, "funnel": counts, "before": before, "since": since})
         return 0
     render.out(f"{picture['name']} is {picture['state']}: {picture['folder']}")
     rows = [
@@ -158,25 +158,31 @@ def _show(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
     render.table(["TASK", "OUTCOME", "VERIFIED", "TRIES", "COST", "BRANCH", "WHY"], rows)
     if counts:
         render.out("")
-        improve.funnel(one.name, counts, before)
+        improve.funnel(one.name, counts, since)
         for name, left in ((runs.read(one.path("delivery.json")) or {}).get("left_out") or {}).items():
             render.out(f"left out {name}: {render.plain(left['reason'])}")
-        _escalations(args, fleet)
+    _escalations(args, fleet)
     return 0
 
 
-def _funnels(fleet: Fleet, one: Run) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """How far the tasks of a run came, and those of the run before it in the same repository."""
+def _funnels(fleet: Fleet, one: Run) -> tuple[dict[str, Any] | None, str | None, dict[str, Any] | None]:
+    """How far the tasks of a run came, the run before it in the same repository, and the difference to that, as far as both are known."""
     from ..flow import reduce
     from ..flow import run as runs
 
     about = one.about()
     if about.get("kind") != "improve":
-        return None, None
+        return None, None, None
     alike = [run for run in runs.all_runs(fleet.home) if run.about().get("kind") == "improve"]
     older = [run for run in alike if run.about().get("repo") == about.get("repo")]
     older = [run for run in older if run.about().get("created", 0) < about.get("created", 0)]
-    return reduce.funnel(one), reduce.funnel(older[0]) if older else None
+    counts = reduce.funnel(one)
+    if not older:
+        return counts, None, None
+    before = reduce.funnel(older[0])
+    known = {key: (value, before[key]) for key, value in counts.items()}
+    since = {key: None if None in pair else round(pair[0] - pair[1], 6) for key, pair in known.items()}
+    return counts, older[0].name, since
 
 
 def _escalations(args: argparse.Namespace, fleet: Fleet) -> int:

@@ -22,6 +22,8 @@ from .trial import BAD, Case, Crash, Where
 VERSION = 1
 #: The worst first: what one of its tests is, the function is.
 STATUSES = ("hanging", "failing", "flaky", "passing", "skipped")
+#: What a function of which the tests count as one was.
+OUTCOME = {"hanging": "hung", "failing": "failed", "flaky": "flaky", "passing": "passed", "skipped": "skipped"}
 #: A whole suite is run by so many agents at once.
 SHARDS = 2
 #: Of the text of one failure.
@@ -62,9 +64,18 @@ class Baseline(NamedTuple):
     seconds: float = 0.0
 
     def before(self) -> dict[str, str]:
-        """The outcome of each test by id; `flaky` where there are several."""
-        found = {id: set(seen) for one in self.tests for id, seen in one.outcomes.items() if seen}
+        """The outcome of each test by id, or of a function that is `varying`; `flaky` where there are several."""
+        varying, found = self.varying(), dict[str, set[str]]()
+        for one in self.tests:
+            if one.function.id in varying:
+                found[one.function.id] = {OUTCOME[one.status]}
+            else:
+                found |= {id: set(seen) for id, seen in one.outcomes.items() if seen}
         return {id: "flaky" if len(seen) > 1 else next(iter(seen)) for id, seen in found.items()}
+
+    def varying(self) -> frozenset[str]:
+        """The functions whose parameters are made anew each time: a test of theirs ran that had not been collected."""
+        return frozenset(one.function.id for one in self.tests if not one.outcomes.keys() <= set(one.function.ids))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -100,7 +111,7 @@ def take(
     *,
     repeat: int = 2,
     shards: int = SHARDS,
-    timeout: float = trial.TIMEOUT,
+    timeout: float = 0.0,
     tutorial: str = "",
     say: Say = lambda words: None,
 ) -> Baseline:
@@ -108,6 +119,7 @@ def take(
 
     UsageError for a project whose tests cannot be collected, TimedOut when one agent had not enough time.
     """
+    timeout = timeout or where.timeout
     collected = trial.run(fleet, where, commit, timeout=timeout, collect=True)
     commit = collected.commit
     found = collect.functions(collected)
@@ -119,7 +131,7 @@ def take(
     left = [one for one in found if not any(id in runs[0].cases for id in one.ids)]
     if runs[0].late and left:
         told = f"the time was up ({timeout:g} s) before {len(left)} of {len(found)} test functions ran"
-        raise TimedOut(told, "give them more time, or more agents at once")
+        raise TimedOut(told, collect.MORE_TIME)
     for number in range(2, repeat + 1):
         again = suspects([run.cases for run in runs])
         if not again:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ..errors import MusterError, UsageError
+from ..errors import MusterError, Refused, UsageError
 from . import weaken
 from .result import shown
 from .weaken import Finding
@@ -184,7 +184,7 @@ def judge(host: Host, repo: str, base: str, tip: str, rules: Rules) -> Judgement
 def tree(host: Host, repo: str, base: str, tip: str, paths: Iterable[str]) -> str:
     """The tree of `base` with only these paths as they are in `tip`; no index, ref or work tree of the user is touched.
 
-    MusterError where that is no tree: a path that stays is a file, and one of these lies below it.
+    Refused where that is no tree: a path that stays is a file, and one of these lies below it.
     """
     wanted = set(paths)
     found = [change for change in _listed(host, repo, base, tip) if change.path in wanted]
@@ -203,7 +203,7 @@ def tree(host: Host, repo: str, base: str, tip: str, paths: Iterable[str]) -> st
     finally:
         host.run(["rm", "-rf", "--", folder])
     if any(change.path not in wanted for change in _listed(host, repo, base, made)):
-        raise MusterError("there is no such tree: a path that stays is a file, and another one lies below it")
+        raise Refused("there is no such tree: a path that stays is a file, and another one lies below it")
     return made
 
 

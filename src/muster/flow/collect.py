@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shlex
 import tempfile
@@ -17,6 +18,7 @@ from .result import name_flaw
 from .trial import Item, Report
 
 SHOWN = 5
+MORE_TIME = 'give it more time: [improve] suite_timeout = "2h"'
 
 
 class Cited(NamedTuple):
@@ -80,7 +82,7 @@ def check(report: Report, *, ran: bool) -> None:
     if report.cases if ran else report.items:
         return
     if report.late:
-        raise TimedOut(f"the time was up ({report.seconds:.0f} s) before pytest came to the tests", "give it more time")
+        raise TimedOut(f"the time was up ({report.seconds:.0f} s) before pytest came to the tests", MORE_TIME)
     if report.status == 5:
         raise UsageError("there are no tests", "name files or folders that have some; pytest --collect-only shows them")
     if report.exit_code == 127 or "No module named pytest" in report.screen:
@@ -108,15 +110,15 @@ def cite(host: Host, repo: str, commit: str, found: Sequence[Function], tutorial
     Files are parsed, never run. A `tutorial` that is named begins at the top of the repository.
     """
     places = [os.path.normpath(tutorial)] if tutorial else list(blocks.PLACES)
-    files = list(dict.fromkeys(one.file for one in found))
-    texts = _files(host, repo, commit, [*places, *files])
+    names = list(dict.fromkeys(one.file for one in found))
+    texts = files(host, repo, commit, [*places, *names])
     script = next((texts[place] for place in places if place in texts), None)
     if script is None or not _is_text(script):
         return list(found)
     citing: dict[str, list[Cited]] = {}
     with tempfile.TemporaryDirectory(prefix="muster-collect-") as folder:
         # Under names of our own: theirs may be any.
-        named = {os.path.join(folder, f"{number}.py"): file for number, file in enumerate(files) if file in texts}
+        named = {os.path.join(folder, f"{number}.py"): file for number, file in enumerate(names) if file in texts}
         for path, file in named.items():
             _write(path, texts[file])
         _write(os.path.join(folder, "tutorial.sh"), script)
@@ -128,7 +130,7 @@ def cite(host: Host, repo: str, commit: str, found: Sequence[Function], tutorial
     return [one._replace(blocks=tuple(citing.get(f"{one.file}::{one.id.partition('::')[2]}", []))) for one in found]
 
 
-def _files(host: Host, repo: str, commit: str, paths: Sequence[str]) -> Mapping[str, bytes]:
+def files(host: Host, repo: str, commit: str, paths: Sequence[str]) -> Mapping[str, bytes]:
     """What a commit has at these paths; those that are not there, or too large, are left out."""
     plain = [path for path in paths if not name_flaw(path)]
     asked = "".join(f"{commit}:{path}\n" for path in plain).encode()
@@ -148,6 +150,25 @@ def _files(host: Host, repo: str, commit: str, paths: Sequence[str]) -> Mapping[
                 found[path] = done.stdout[at : at + size]
             at += size + 1
     return found
+
+
+def names(text: bytes) -> frozenset[str]:
+    """The functions, with their classes in front, and the classes of a Python file; none when it cannot be read."""
+    found = set()
+
+    def look(node: ast.AST, inside: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            here = inside
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                found.add(f"{inside}{child.name}")
+                here = f"{inside}{child.name}::"
+            look(child, here)
+
+    try:
+        look(ast.parse(text), "")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    return frozenset(found)
 
 
 def _is_text(data: bytes) -> bool:

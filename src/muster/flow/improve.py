@@ -7,17 +7,18 @@ together is `reduce`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import re
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .. import Fleet
-from ..errors import MusterError, UsageError
-from . import author, baseline, classify, conduct, memory, merging, trial
+from ..errors import MusterError, Refused, UsageError
+from . import author, baseline, classify, collect, conduct, memory, merging, trial
 from . import run as runs
 from . import task as tasks
 from .baseline import Baseline, Group, Standing
@@ -47,6 +48,10 @@ class Wish(NamedTuple):
     times: int = 3
     """So often a test must pass to be believed."""
     repeat: int = 2
+    test_seconds: float = 300.0
+    """After so long a phase of a test hangs."""
+    suite_seconds: float = 3600.0
+    """One agent runs tests no longer."""
     rules: classify.Rules = classify.Rules()
     integrator: str = ""
     """A type, `none`, or empty: the workers'."""
@@ -130,8 +135,8 @@ def within(wish: Wish, run: Run) -> Wish:
     return wish._replace(map=wish.map._replace(spec=spec))
 
 
-def where(run: Run, wish: Wish, place: str | None = None) -> trial.Where:
-    """How the tests of this run are run, at one of its places (None: the first)."""
+def where(run: Run, wish: Wish, before: Baseline | None = None, place: str | None = None) -> trial.Where:
+    """How the tests of this run are run, at one of its places (None: the first), once it is known how they stand."""
     return trial.Where(
         run.name,
         wish.map.places[0] if place is None else place,
@@ -139,7 +144,16 @@ def where(run: Run, wish: Wish, place: str | None = None) -> trial.Where:
         wish.pytest,
         (*wish.args, *wish.paths),
         wish.keep_env,
+        seconds=wish.test_seconds,
+        timeout=wish.suite_seconds,
+        varying=before.varying() if before else frozenset(),
     )
+
+
+def protecting(rules: classify.Rules, tutorial: str) -> classify.Rules:
+    """The rules with the tutorial that was named, whatever its name has in it."""
+    literal = re.sub(r"([*?[])", r"[\1]", os.path.normpath(tutorial))
+    return rules._replace(protected=(f"/{literal}", *rules.protected)) if tutorial else rules
 
 
 # The stages
@@ -157,17 +171,24 @@ def go(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say, shown: conduct.Show
         run.add(
             [_task(wish, number, one, "scout", base, group) for number, (one, group) in enumerate(planned.scouts, 1)]
         )
-        if not conduct.work(fleet, wish.map, run, say, shown):
+        if not _work(fleet, wish, run, say, shown):
             return False
         verify(fleet, wish, run, before, say)
     ahead = _ahead(fleet, wish, run, before, planned, say)
     workers = _workers(wish, run, before, planned, ahead)
     if workers:
         run.add(workers)
-        if not conduct.work(fleet, wish.map, run, say, shown):
+        if not _work(fleet, wish, run, say, shown):
             return False
         verify(fleet, wish, run, before, say)
     return True
+
+
+def _work(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say, shown: conduct.Shown) -> bool:
+    """A wave of agents; what they say that people should know is known at once."""
+    done = conduct.work(fleet, wish.map, run, say, shown)
+    memory.escalate(fleet.home, run)
+    return done
 
 
 def standing(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say) -> Baseline:
@@ -209,10 +230,9 @@ def plan(fleet: Fleet, wish: Wish, run: Run, before: Baseline, keep: bool = True
 
 def _scout(wish: Wish, group: Group, skipped: Mapping[str, str]) -> str:
     """The test by which the cause of a group is sought; empty when it needs no scout."""
-    able = [id for id in group.functions if id not in skipped]
-    if wish.playbooks:
-        able = [id for id in able if playbook(wish.playbooks, id, "scout")]
-    return able[0] if able and len(group.functions) >= SCOUTED else ""
+    left = [id for id in group.functions if id not in skipped]
+    able = [id for id in left if not wish.playbooks or playbook(wish.playbooks, id, "scout")]
+    return able[0] if able and len(left) >= SCOUTED else ""
 
 
 def tell_plan(fleet: Fleet, wish: Wish, run: Run, before: Baseline, planned: Planned, say: conduct.Say) -> None:
@@ -334,7 +354,7 @@ def verify(fleet: Fleet, wish: Wish, run: Run, before: Baseline, say: conduct.Sa
         runs.write(run.path("tasks", task.id, "verified.json"), told)
         return told
 
-    work = {task.id: partial(one, task, attempt) for task, attempt in todo if task.fields.get("role") in WORK}
+    work = {task.id: functools.partial(one, task, attempt) for task, attempt in todo if task.fields.get("role") in WORK}
     for id, told in trial.each(fleet, work, trial.AT_ONCE * len(wish.map.places)):
         say(run.event("verified", time.time(), task=id, outcome=told["result"], reason=told["words"]))
 
@@ -377,10 +397,22 @@ def _verify(
     }
     if not paths:
         return {**told, "result": "refused", "ok": False, "words": f"all of it is kept out: {judged.kept_out[0].words}"}
-    unit = _commit(fleet, repo, run, task, classify.tree(fleet.local, repo, task.base, str(tip), paths))
-    here = where(run, wish, str(attempt.agent.get("place", "")))
+    try:
+        tree = classify.tree(fleet.local, repo, task.base, str(tip), paths)
+    except Refused as error:  # without what is kept out
+        return {**told, "result": "refused", "ok": False, "words": error.message}
+    unit = _commit(fleet, repo, run, task, tree)
+    here = where(run, wish, before, str(attempt.agent.get("place", "")))
     if one is None:
-        every = trial.check_change(fleet, here, unit, before.before(), times=wish.times, base=task.base)
+        every = trial.check_change(
+            fleet,
+            here,
+            unit,
+            before.before(),
+            times=wish.times,
+            base=task.base,
+            removed=removed(fleet, wish, run, before, unit),
+        )
         result = "refused" if not every.ok else "fixed" if every.fixed else "improved"
         told |= {"tests": list(every.fixed)}
         return {
@@ -403,6 +435,29 @@ def _verify(
     )
     result = ("fixed" if bad else "improved") if found.ok else "refused"
     return {**told, "result": result, "ok": found.ok, "words": found.words, "unit": unit, "evidence": found.evidence}
+
+
+def removed(fleet: Fleet, wish: Wish, run: Run, before: Baseline, commit: str) -> Callable[[str], bool]:
+    """Says of a test function whether a commit has it no more in the file that it was in: `classify.judge` has seen that, and let it be."""
+    repo, base = str(run.about()["repo"]), str(run.about()["base"])
+    files = {one.function.id: one.function.file for one in before.tests}
+
+    @functools.cache
+    def names(commit: str, file: str) -> frozenset[str]:
+        return collect.names(collect.files(fleet.local, repo, commit, [file]).get(file, b""))
+
+    def gone(function: str) -> bool:
+        id, *parts = function.split("::")
+        chain = {"::".join(parts[:count]) for count in range(1, len(parts) + 1)}
+        for file in {files.get(function, id), id}:
+            if file.endswith(".py") and classify.kind(file, wish.rules) == "other":  # else nobody looks for tests there
+                old, new = names(base, file), names(commit, file)
+                inherited = {name for name in old if name.split("::")[-1] == parts[-1]} if not chain <= old else set()
+                if (chain | inherited) & old - new:
+                    return True
+        return False
+
+    return gone
 
 
 def _commit(fleet: Fleet, repo: str, run: Run, task: Task, tree: str) -> str:
@@ -438,13 +493,8 @@ def _ahead(fleet: Fleet, wish: Wish, run: Run, before: Baseline, planned: Planne
     for id in included:
         task = scouts[id]
         group = next(group for one, group in planned.scouts if one.function.id == task.item)
-        report = trial.run(fleet, where(run, wish), commit, list(group.functions))
-        passing = [
-            name
-            for name in group.functions
-            if (own := [case for case in report.cases if trial.is_of(case, name)])
-            and all(report.outcome(case) == "passed" for case in own)
-        ]
+        report = trial.run(fleet, where(run, wish, before), commit, list(group.functions))
+        passing = [name for name in group.functions if not trial.unfixed(report, name, before.before())]
         fixed |= dict.fromkeys(passing, id)
         summary = str(((run.attempts(id)[-1].outcome or {}).get("summary") or "").partition("\n")[0])[:200]
         siblings.append(f"{len(passing)} of {len(group.functions)} that failed alike ({group.why}): {summary}")

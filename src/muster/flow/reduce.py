@@ -94,7 +94,7 @@ class Trials:
     """Runs the project's tests as agents do, at the first place of the run."""
 
     def __init__(self, work: Reduction) -> None:
-        self.work, self.where = work, improve.where(work.run, work.wish)
+        self.work, self.where = work, improve.where(work.run, work.wish, work.before)
         self.before = work.before.before()
 
     def check(self, commit: str, tests: Sequence[str]) -> Verdict:
@@ -111,7 +111,7 @@ class Trials:
                 return Verdict(False, f"{file} cannot be collected", text[-4000:])
         if not reports["all"].items:
             return Verdict(False, "no test can be collected", reports["all"].screen)
-        if tests and (red := _unfixed(reports["own"], tests)):
+        if tests and (red := _unfixed(reports["own"], tests, self.before)):
             return red
         return Verdict(True, "all tests can be collected" + (f", {len(tests)} pass" if tests else ""))
 
@@ -120,27 +120,24 @@ class Trials:
         report = trial.spread(self.work.fleet, self.where, commit, files)
         if words := trial.unusable(report):
             return Verdict(False, words, report.screen)
-        for id, was in self.before.items():
-            now = report.outcome(id)
-            if was == "passed" and now not in ("passed", "missing"):
-                return Verdict(False, f"{id} passed before and is {now} now", report.cases[id].text[-4000:])
+        removed = improve.removed(self.work.fleet, self.work.wish, self.work.run, self.work.before, commit)
+        for id, words in trial.worse(report, self.before, removed):
+            return Verdict(False, words, report.cases[id].text[-4000:] if id in report.cases else report.screen)
         for id, case in report.cases.items():
             if id not in self.before and case.outcome in trial.BAD:
                 return Verdict(False, f"{id} is new, and {case.outcome}", case.text[-4000:])
-        if red := _unfixed(report, tests):
+        if red := _unfixed(report, tests, self.before):
             return red
         passed = sum(case.outcome == "passed" for case in report.cases.values())
         return Verdict(True, f"{passed} of {len(report.cases)} tests pass on this very commit")
 
 
-def _unfixed(report: trial.Report, tests: Sequence[str]) -> Verdict | None:
-    """The first of these functions of which not every test that ran passed, or none ran."""
+def _unfixed(report: trial.Report, tests: Sequence[str], before: Mapping[str, str]) -> Verdict | None:
+    """The first of these functions of which not every test passed that has to."""
     for test in tests:
-        own = [id for id in report.cases if trial.is_of(id, test)]
-        bad = next((id for id in own if report.outcome(id) != "passed"), "")
-        if bad or not own:
-            text = report.cases[bad].text[-4000:] if bad else report.screen
-            return Verdict(False, f"{bad or test} is {report.outcome(bad) if bad else 'gone'}", text)
+        if bad := trial.unfixed(report, test, before):
+            text = report.cases[bad].text[-4000:] if bad in report.cases else report.screen
+            return Verdict(False, f"{bad} is {report.outcome(bad) if bad in report.cases else 'gone'}", text)
     return None
 
 

@@ -33,8 +33,9 @@ HERE = os.path.dirname(__file__)
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "hung", "missing")
 BAD = frozenset({"failed", "error", "hung"})
 OVER = frozenset({"done", "failed", "stopped", "lost"})
+#: What tests that count as one are together.
+WORST = ("hung", "error", "failed", "passed", "xfailed", "skipped", "missing")
 ROLE = "trial"
-TIMEOUT = 3600.0
 #: No report is read further. The probe keeps below, whatever the tests say.
 REPORT_MOST = 128 << 20
 #: The message of an agent holds 100 KB, of which the plugin takes a part.
@@ -71,6 +72,10 @@ class Where(NamedTuple):
     """Of the work dir: a clone of its own leaves nothing in the user's repository."""
     seconds: float = 300.0
     """After so long the setup, the call or the teardown of one test hangs."""
+    timeout: float = 3600.0
+    """After so long one agent has run tests for long enough."""
+    varying: frozenset[str] = frozenset()
+    """Functions whose parameters are made anew each time: their tests count as one, by the name of the function."""
 
 
 class Item(NamedTuple):
@@ -132,6 +137,18 @@ class Report(NamedTuple):
     def outcome(self, id: str) -> str:
         return self.cases[id].outcome if id in self.cases else "missing"
 
+    def settled(self, varying: frozenset[str]) -> Report:
+        """The same, with the tests of each of these functions as one: as bad as the worst of them."""
+        if not varying:
+            return self
+        cases: dict[str, Case] = {}
+        for case in self.cases.values():
+            id = name if (name := function_of(case.id)) in varying else case.id
+            if id not in cases or WORST.index(case.outcome) < WORST.index(cases[id].outcome):
+                cases[id] = case._replace(id=id)
+        items = {item.function if item.function in varying else id: item for id, item in self.items.items()}
+        return self._replace(items=items, cases=cases)
+
 
 class Verified(NamedTuple):
     ok: bool
@@ -153,17 +170,17 @@ def run(
     tests: Sequence[str] = (),
     *,
     without: Sequence[str] = (),
-    timeout: float = TIMEOUT,
+    timeout: float = 0.0,
     collect: bool = False,
 ) -> Report:
     """Run tests (ids, or functions, classes and files by theirs; none is all but the files `without`) once; with `collect` find them only.
 
     MusterError when the agent cannot be made or is ended by somebody else, Unreachable when its host is gone. Whatever happens, the agent
-    is gone afterwards, unless its host or this process is.
+    is gone afterwards, unless its host or this process is. Without a `timeout` it is that of the place.
     """
     if where.mode not in ("mirror", "worktree"):
         raise UsageError(f"mode {where.mode!r} is no clean checkout", "tests are run in mode mirror or worktree")
-    began = time.time()
+    began, timeout = time.time(), timeout or where.timeout
     one = fleet.create(_spec(fleet, where, commit, tests, without, timeout, collect))
     address = str(one.status.address)
     try:
@@ -175,7 +192,7 @@ def run(
         screen = "" if well else _screen(fleet, address)
     finally:
         _clear(fleet, one)
-    return seen._replace(
+    return seen.settled(where.varying)._replace(
         commit=one.agent.base,
         command=shlex.join((*where.pytest, *where.args)),
         agent=address,
@@ -194,7 +211,7 @@ def spread(
     commit: str,
     parts: Sequence[Sequence[str]],
     *,
-    timeout: float = TIMEOUT,
+    timeout: float = 0.0,
     check: Callable[[Report], None] = lambda report: None,
 ) -> Report:
     """All tests once, as one report: each part (files) by an agent of its own at the same time, and the last also what is in no part."""
@@ -221,9 +238,13 @@ def spread(
     )
 
 
-def command(fleet: Fleet, where: Where, commit: str, words: Sequence[str], timeout: float = TIMEOUT) -> tuple[int, str]:
-    """Another command of the project's in a clean checkout, such as its linter: its exit code, and what it said last."""
-    one = fleet.create(_checkout(where, commit, tuple(words), timeout))
+def command(fleet: Fleet, where: Where, commit: str, words: Sequence[str], timeout: float = 0.0) -> tuple[int, str]:
+    """Another command of the project's in a clean checkout, such as its linter: its exit code, and what it said last.
+
+    It sees no more of the environment than tests do.
+    """
+    timeout = timeout or where.timeout
+    one = fleet.create(_checkout(where, commit, _shell("plain", where, words), timeout))
     try:
         status = _wait(fleet, one, timeout)
         return status.exit_code or (0 if status.state == "done" else 1), _screen(fleet, str(one.status.address))
@@ -269,12 +290,15 @@ def _spec(
     timeout: float,
     collect: bool,
 ) -> Spec:
-    with open(os.path.join(HERE, "sh", "trial.sh"), encoding="utf-8") as file:
-        shell = file.read()
     words = (*where.pytest, *where.args, *(("--collect-only", "-q") if collect else ()))
-    argv = ("sh", "-c", shell, "muster-trial", " ".join(where.keep), *words)
     message = _plugin(where, os.path.join(fleet.cwd, where.source), tests, without)
-    return _checkout(where, commit, argv, timeout)._replace(message=message)
+    return _checkout(where, commit, _shell("probe", where, words), timeout)._replace(message=message)
+
+
+def _shell(how: str, where: Where, words: Sequence[str]) -> tuple[str, ...]:
+    """The command in the environment that tests get."""
+    with open(os.path.join(HERE, "sh", "trial.sh"), encoding="utf-8") as file:
+        return ("sh", "-c", file.read(), "muster-trial", how, " ".join(where.keep), *words)
 
 
 def _checkout(where: Where, commit: str, argv: tuple[str, ...], timeout: float) -> Spec:
@@ -497,7 +521,7 @@ def check_fix(
     before: Mapping[str, str],
     *,
     times: int = 3,
-    timeout: float = TIMEOUT,
+    timeout: float = 0.0,
     fix: bool = True,
     base: str = "",
 ) -> Verified:
@@ -535,18 +559,18 @@ def check_change(
     before: Mapping[str, str],
     *,
     times: int = 3,
-    timeout: float = TIMEOUT,
+    timeout: float = 0.0,
     base: str = "",
+    removed: Callable[[str], bool] = lambda function: False,
 ) -> Verified:
-    """Whether all tests are no worse than before, and those that it fixes pass each time."""
+    """Whether all tests are no worse than before, and those that it fixes pass each time. See `worse` for `removed`."""
     report = run(fleet, where, commit, timeout=timeout)
     evidence = [_evidence(report)]
     if words := unusable(report):
         return Verified(False, strip(words), evidence)
-    for id, was in before.items():
-        now = report.outcome(id)
-        if was == "passed" and now in BAD and not _wavers(fleet, where, base, id, timeout, evidence):
-            return Verified(False, strip(f"{id} is {now} now{_why(report, id)}"), evidence)
+    for id, words in worse(report, before, removed):
+        if not _wavers(fleet, where, base, id, timeout, evidence):
+            return Verified(False, strip(words), evidence)
     for id, case in report.cases.items():
         if id not in before and case.outcome in BAD:
             return Verified(False, strip(f"{id} is new, and {case.outcome}{_why(report, id)}"), evidence)
@@ -573,6 +597,24 @@ def unusable(report: Report) -> str:
     return "" if report.status in (0, 1, 5) and report.cases else "pytest did not come to its end"
 
 
+def worse(
+    report: Report, before: Mapping[str, str], removed: Callable[[str], bool] = lambda function: False
+) -> Iterator[tuple[str, str]]:
+    """Of a run of all tests those that passed before and do not now, and those that ran before and are gone, with that in words.
+
+    A whole function may go, if it was `removed` from its file: who judged that change has seen it. One set of its parameters may not: these
+    can be in any file.
+    """
+    there = {item.function for item in report.items.values()} | set(map(function_of, report.cases))
+    for id, was in before.items():
+        now, function = report.outcome(id), function_of(id)
+        if now == "missing" and was not in ("skipped", "xfailed"):
+            if function in there or not removed(function):
+                yield id, f"{id} is gone, or did not run"
+        elif was == "passed" != now:
+            yield id, f"{id} is {now} now{_why(report, id)}"
+
+
 def _wavers(fleet: Fleet, where: Where, base: str, id: str, timeout: float, evidence: list[dict[str, Any]]) -> bool:
     """Whether a test that passed before fails at times without the change, too: then that it fails now says nothing."""
     for _ in range(WAVERS if base else 0):
@@ -587,6 +629,21 @@ def is_of(id: str, function: str) -> bool:
     return id == function or id.startswith(f"{function}[")
 
 
+def function_of(id: str) -> str:
+    """The id without parameters."""
+    file, colons, name = id.partition("::")
+    return f"{file}{colons}{name.partition('[')[0]}"
+
+
+def unfixed(report: Report, function: str, before: Mapping[str, str]) -> str:
+    """The first test of a function that does not pass, the function when none of them does, else nothing. One that is skipped as it was
+    before need not pass.
+    """
+    own = [id for id in (*before, *report.cases) if is_of(id, function)]
+    bad = (id for id in own if (now := report.outcome(id)) != "passed" and (now in BAD or now != before.get(id)))
+    return next(bad, "" if any(report.outcome(id) == "passed" for id in own) else function)
+
+
 def objection(report: Report, function: str, before: Mapping[str, str]) -> tuple[str, str]:
     """What in a run of its file speaks against the function, or against what else was changed there, and the test that does; empty when
     nothing does.
@@ -596,15 +653,14 @@ def objection(report: Report, function: str, before: Mapping[str, str]) -> tuple
         return f"{file} cannot be collected: {_last(text)}", ""
     if report.outside:
         return f"it did not run on its own checkout: {report.outside[0]} was imported", ""
-    own = {id for id in (*before, *report.cases) if is_of(id, function)}
-    if not own & report.cases.keys():
+    if not any(is_of(id, function) for id in report.cases):
         return f"{function} is gone, or did not run", ""
     same = f"{function.split('::')[0]}::"
-    for id in sorted(own) + [id for id in before if id.startswith(same) and id not in own]:
-        now, was = report.outcome(id), before.get(id, "passed")
-        if now != "passed" and (id in own or was == "passed"):
-            what = "is gone, or did not run" if now == "missing" else f"is {now} now"
-            return f"{id} {what}{_why(report, id)}", id
+    near = (id for id, was in before.items() if id.startswith(same) and was == "passed" != report.outcome(id))
+    if id := unfixed(report, function, before) or next((id for id in near if not is_of(id, function)), ""):
+        now = report.outcome(id)
+        what = "is gone, or did not run" if now == "missing" else f"is {now} now"
+        return f"{id} {what}{_why(report, id)}", id
     for id, case in report.cases.items():
         if id not in before and case.outcome in BAD:
             return f"{id} is new, and {case.outcome}{_why(report, id)}", id

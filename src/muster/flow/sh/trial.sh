@@ -1,12 +1,14 @@
 # shellcheck shell=sh
-# trial KEEP COMMAND…: pytest in the work dir of an agent, with the plugin that came as its message ($MUSTER_PROMPT).
-# Of the environment the tests get what is named here, and the variables named in KEEP: no key or token of the user's that is not.
-# What they report is artifacts/report.jsonl in the agent's folder. Names begin with mt_, as what is not kept is unset.
+# trial probe|plain KEEP COMMAND…: a command in the work dir of an agent; `probe` is for pytest, with the plugin that came as its message
+# ($MUSTER_PROMPT).
+# Of the environment it gets what is named here, and the variables named in KEEP: no key or token of the user's that is not.
+# What tests report is artifacts/report.jsonl in the agent's folder. Names begin with mt_, as what is not kept is unset.
 set -u
-mt_keep=" $1 "
-shift
+mt_how=$1 mt_keep=" $2 "
+shift 2
 mt_dir=$MUSTER_AGENT_DIR/trial mt_report=$MUSTER_AGENT_DIR/artifacts/report.jsonl
-mkdir -p "$mt_dir" "$MUSTER_AGENT_DIR/artifacts" && printf '%s\n' "$MUSTER_PROMPT" >"$mt_dir/muster_probe.py" || exit 1
+mkdir -p "$mt_dir" "$MUSTER_AGENT_DIR/artifacts" || exit 1
+[ "$mt_how" = plain ] || printf '%s\n' "$MUSTER_PROMPT" >"$mt_dir/muster_probe.py" || exit 1
 
 for mt_name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
 	case $mt_keep in *" $mt_name "*) continue ;; esac
@@ -18,6 +20,7 @@ for mt_name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
 	*) unset "$mt_name" ;;
 	esac
 done
+[ "$mt_how" = probe ] || exec "$@" </dev/null
 PYTHONPATH=$mt_dir${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONPATH
 
