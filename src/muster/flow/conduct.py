@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .. import Address, AgentType, Fleet, Spec
 from ..errors import UsageError
-from . import budget, purse
+from . import budget, memory, purse
 from . import run as runs
 from . import task as tasks
 from .breaker import Breaker
@@ -112,6 +112,7 @@ def go(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
         return True
     with run.holding():
         done = work(fleet, wish, run, say, shown)
+        memory.escalate(fleet.home, run)
         if done:
             finish(run, say)
         return done

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .. import Fleet
 from ..errors import MusterError, NotFound
 from ..tutorial import blocks
-from . import author, patterns
+from . import author, merging, patterns
 from . import run as runs
 from . import task as tasks
 from .baseline import Baseline
@@ -22,6 +24,8 @@ from .run import Run
 IDENTITY = {"NAME": "muster", "EMAIL": "muster@localhost"}
 #: Of each test so many states are remembered.
 KEYS = 20
+#: Of the commits since a branch began, the newest: in one of them it may have been taken.
+LOOKED_AT = 500
 TEST_FILE = re.compile(r"(^|/)(test_[^/]*|[^/]*_test)\.py\Z")
 
 
@@ -40,22 +44,50 @@ def skipped(fleet: Fleet, run: Run, before: Baseline, kind: str, tutorial: str =
 
 def _open(fleet: Fleet, run: Run, before: Baseline) -> dict[str, str]:
     """Tests that a run before has mended, in a branch that nobody has taken or thrown away yet."""
-    repo, found = str(run.about()["repo"]), {}
+    repo, found = str(run.about()["repo"]), dict[str, str]()
     for other in runs.all_runs(fleet.home):
         delivered = runs.read(other.path("delivery.json"))
         if not delivered or not delivered.get("commit") or other.name == run.name or other.about().get("repo") != repo:
             continue
-        branch = f"refs/heads/{delivered['branch']}"
-        if git(fleet, repo, "rev-parse", "-q", "--verify", branch) != delivered["commit"]:
+        branch = git(fleet, repo, "rev-parse", "-q", "--verify", f"refs/heads/{delivered['branch']}")
+        # People may have added to it.
+        if not branch or git(fleet, repo, "merge-base", branch, delivered["commit"]) != delivered["commit"]:
             continue
-        if git(fleet, repo, "merge-base", before.commit, branch) == delivered["commit"]:
-            continue  # it was taken
-        items = {task.id: task.item for task in other.tasks()}
-        for one in delivered.get("accepted", []):
-            for name in (one["name"], *one["collapsed"]):
-                if name in items:
-                    found[items[name]] = f"it is done in the open branch {delivered['branch']}"
+        if not _taken(fleet, run, repo, before.commit, branch):
+            found |= dict.fromkeys(_tests(other, delivered), f"it is done in the open branch {delivered['branch']}")
     return found
+
+
+def _tests(run: Run, delivered: dict[str, Any]) -> list[str]:
+    """What the accepted changes of a run are about: the tests of their tasks, and those that pass by a scout's."""
+    fixed = (runs.read(run.path("ahead.json")) or {}).get("fixed") or {}
+    taken = {name for one in delivered.get("accepted", []) for name in (one["name"], *one["collapsed"])}
+    found = []
+    for task in run.tasks():
+        if task.id in taken:
+            told = runs.read(run.path("tasks", task.id, "verified.json")) or {}
+            found += [*told.get("tests", [task.item]), *(test for test, by in fixed.items() if by == task.id)]
+    return found
+
+
+def _taken(fleet: Fleet, run: Run, repo: str, base: str, branch: str) -> bool:
+    """Whether a commit at or before `base` has all that the branch changes, however it came there: merged, rebased or squashed."""
+    common = git(fleet, repo, "merge-base", base, branch)
+    if common == branch:
+        return True
+    if not common:
+        return False
+    since = git(fleet, repo, "rev-list", f"--max-count={LOOKED_AT}", f"{common}..{base}").split()
+    place = git(fleet, repo, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    known = merging.Repository(fleet.local, place, run.path("git"))
+    try:
+        trees = known.trees([common, branch, *since])
+        theirs, *ours = known.siblings([(trees[common], trees[one]) for one in (branch, *since)])
+        # One has all of it when the branch brings nothing more. Later ones may have changed that again.
+        merged = known.tried([(one, theirs) for one in ours])
+    finally:
+        known.close()
+    return any(one.tree == trees[commit] for commit, one in zip(since, merged, strict=True) if not one.conflicts)
 
 
 def converge(
@@ -63,15 +95,14 @@ def converge(
 ) -> None:
     """Remember tests, by the commit at which they need nothing more."""
     repo = str(run.about()["repo"])
-    known = _converged(fleet.home, repo)
-    for commit, tests in good.items():
-        keys = inputs(fleet, repo, commit, before, kind, tutorial)
-        for test in tests:
-            if key := keys.get(test):
-                known[test] = [*(one for one in known.get(test, []) if one != key), key][-KEYS:]
-    path = _file(fleet.home, repo)
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    runs.write(path, {"repo": repo, "tests": known})
+    found = {commit: inputs(fleet, repo, commit, before, kind, tutorial) for commit in good}
+    with _alone(path := _file(fleet.home, repo)):
+        known = _converged(fleet.home, repo)
+        for commit, tests in good.items():
+            for test in tests:
+                if key := found[commit].get(test):
+                    known[test] = [*(one for one in known.get(test, []) if one != key), key][-KEYS:]
+        runs.write(path, {"repo": repo, "tests": known})
 
 
 def _converged(home: str, repo: str) -> dict[str, list[str]]:
@@ -104,6 +135,15 @@ def inputs(fleet: Fleet, repo: str, commit: str, before: Baseline, kind: str, tu
     }
 
 
+@contextlib.contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """The right to change a file that several runs share, until it is given back or this process is gone."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with open(f"{path}.lock", "a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def git(fleet: Fleet, repo: str, *words: str) -> str:
     done = fleet.local.run(["git", "-C", repo, "-c", "core.hooksPath=/dev/null", *words])
     return done.stdout.decode("utf-8", "replace").strip()
@@ -127,33 +167,47 @@ def forget(fleet: Fleet, name: str, repo: str) -> None:
 
 def escalate(home: str, run: Run) -> None:
     """Take what the agents of a run escalated into the ledger: alike ones once, with the tasks that said it."""
-    ledger = escalations(home)
-    for task in run.tasks():
-        for attempt in run.attempts(task.id):
-            told = (attempt.outcome or {}).get("claimed")
-            for text in told.get("escalate", []) if isinstance(told, dict) else []:
-                _enter(ledger, str(text), f"{run.name}/{task.id}")
-    runs.write(os.path.join(home, "escalations.json"), {"escalations": ledger})
+    said = [
+        (str(text), f"{run.name}/{task.id}", float(outcome.get("t") or 0))
+        for task in run.tasks()
+        for attempt in run.attempts(task.id)
+        if isinstance(told := (outcome := attempt.outcome or {}).get("claimed"), dict)
+        for text in told.get("escalate", [])
+    ]
+    if not said:
+        return
+    with _alone(path := _ledger(home)):
+        ledger = escalations(home)
+        for text, who, when in said:
+            _enter(ledger, text, who, when)
+        runs.write(path, {"escalations": ledger})
 
 
-def _enter(ledger: dict[str, dict[str, Any]], text: str, who: str) -> None:
+def _enter(ledger: dict[str, dict[str, Any]], text: str, who: str, when: float) -> None:
     key = hashlib.sha256(patterns.mask(text).encode("utf-8", "replace")).hexdigest()[:8]
-    one = ledger.setdefault(key, {"text": text[:4096], "by": [], "first": time.time(), "closed": None})
+    one = ledger.setdefault(key, {"text": text[:4096], "by": [], "first": when, "last": when, "closed": None})
+    one["last"] = max(one["last"], when)
     if who not in one["by"]:
         one["by"].append(who)
-        one["last"], one["closed"] = time.time(), None  # said again, so it is not closed
+    if one["closed"] and when > one["closed"]:
+        one["closed"] = None  # said again, so it is not closed
+
+
+def _ledger(home: str) -> str:
+    return os.path.join(home, "escalations.json")
 
 
 def escalations(home: str) -> dict[str, dict[str, Any]]:
-    told = (runs.read(os.path.join(home, "escalations.json")) or {}).get("escalations")
+    told = (runs.read(_ledger(home)) or {}).get("escalations")
     return dict(told) if isinstance(told, dict) else {}
 
 
 def close(home: str, key: str) -> str:
     """Shown no more until somebody says it again; returns its text."""
-    ledger = escalations(home)
-    if key not in ledger:
-        raise NotFound(f"there is no escalation {key!r}", "muster runs escalations shows them")
-    ledger[key]["closed"] = time.time()
-    runs.write(os.path.join(home, "escalations.json"), {"escalations": ledger})
+    with _alone(path := _ledger(home)):
+        ledger = escalations(home)
+        if key not in ledger:
+            raise NotFound(f"there is no escalation {key!r}", "muster runs escalations shows them")
+        ledger[key]["closed"] = time.time()
+        runs.write(path, {"escalations": ledger})
     return str(ledger[key]["text"])
