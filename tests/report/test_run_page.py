@@ -14,11 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.cli import main as cli
+from muster.cli import map as cli_map
 from muster.errors import NotFound, Refused
 from muster.flow import reduce
 from muster.flow.run import Run as FlowRun
 from muster.report import pieces, player, run_folder, run_page
 
+from ..conftest import eventually
 from .browser import CHROMIUM, Browser, Page
 from .test_page import everything, index_of, part_of, plain
 
@@ -203,6 +205,13 @@ def test_it_counts_how_far_tasks_came_as_the_flow_does(tmp_path: Path) -> None:
     assert (funnel["tests"], funnel["groups"], funnel["verified"], funnel["refused"]) == (9, 1, 4, 1)
     assert (funnel["integrated"], funnel["left_out"], funnel["blocked"], funnel["cost_usd"]) == (3, 1, 1, 4.0)
     assert (funnel["launched"], funnel["valid"]) == (7, 6)
+    run.task("0100-topic", "topic", role="branch")
+    told = run.attempt("0100-topic")
+    (told / "agent.json").write_text('{"branch": "topic"}')
+    (told.parent / "verified.json").write_text('{"attempt": 1, "result": "fixed", "ok": true}')
+    funnel = {name: count for name, count, _ in index_of(run_page.make(run.folder).path)["funnel"]}
+    theirs = reduce.funnel(FlowRun(str(run.folder)))
+    assert funnel == {name: theirs[name] for name in funnel} and (funnel["launched"], funnel["verified"]) == (7, 5)
 
 
 def test_the_run_before_is_compared_with(tmp_path: Path) -> None:
@@ -636,6 +645,42 @@ def test_the_verb_takes_the_name_of_a_run_and_compares_it_with_the_one_before(
     told = capsys.readouterr().err
     assert "there is no folder nobody, and no run of that name" in told
     assert "pytest --e2e-artifacts nobody" in told and "runs: improve-2, elsewhere, improve-1" in told
+
+
+def test_a_page_that_was_made_is_made_again_by_the_run_that_goes_on_and_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUSTER_HOME", str(tmp_path / "home"))
+    runs = tmp_path / "home" / "runs"
+    Directory(runs / "improve-1", created=START - 9).task("0001-a", "tests/test_a.py::test_a")
+    run = Directory(runs / "improve-2")
+    run.task("0001-a", "tests/test_a.py::test_a")
+    page = run.folder / "report" / "index.html"
+    display = cli_map.Display(True, str(run.folder))
+    display.say({"kind": "plan"})
+    assert display.maker is None and not page.exists(), "nobody has asked for it"
+    assert cli.main(["report", "improve-2"]) == 0
+
+    def shows(outcome: str, live: bool) -> bool:
+        index = index_of(page)
+        assert index["before"] == "improve-1"
+        return (index["tasks"][0]["o"], index["run"]["live"]) == (outcome, live)
+
+    assert shows("todo", True)
+    run.attempt("0001-a", None)
+    display.say({"kind": "launch"})
+    first = display.maker
+    eventually(lambda: shows("running", True))
+    assert first and first.wait(20) == 0
+    monkeypatch.setattr(cli_map, "PAGE_SECONDS", 3600.0)
+    display.say({"kind": "verified"})  # its turn comes in an hour
+    waits = display.maker
+    assert waits is not first and waits and waits.poll() is None
+    run.put("finished.json", {"t": START + 60})
+    display.say({"kind": "finished"})
+    assert waits.poll() is not None, "nothing old comes after the last one"
+    eventually(lambda: shows("running", False))
+    assert display.maker and display.maker.wait(20) == 0
 
 
 # ---- in a browser ----

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
             render.note(f"it starts from your last commit: {dirty} changed files of yours are not in it")
         if commit != directory.about().get("base") and not new:
             render.note("your branch has moved since the run began; it goes on from where it began (--new begins anew)")
-    display = map.Display(args.json, directory.name)
+    display = map.Display(args.json, directory.folder)
     with holding(fleet, directory, display, new, "the same command"):
         if args.dry_run:
             return _dry(args, fleet, wish, directory, display)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -139,7 +140,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         )
         if not directory.finished():
             render.note(expected.words)
-    display = Display(args.json, directory.name)
+    display = Display(args.json, directory.folder)
     finished = conduct.go(fleet, wish, directory, display.say, display.shown)
     display.end()
     picture = directory.picture()
@@ -178,15 +179,17 @@ def _dry(args: argparse.Namespace, wish: Any, expected: Estimate) -> int:
 
 
 class Display:
-    """A line of counts on a terminal, else a line for each outcome; events as JSON Lines with --json."""
+    """A line of counts on a terminal, else a line for each outcome; events as JSON Lines with --json. A page that somebody had made of the
+    run is made again beside it, as long as the run goes on and once more at its end."""
 
-    def __init__(self, json: bool, run: str) -> None:
-        self.json, self.run = json, run
+    def __init__(self, json: bool, folder: str) -> None:
+        self.json, self.folder, self.run = json, folder, os.path.basename(folder)
         self.live = not json and sys.stderr.isatty()
         self.last = self.paged = 0.0
         self.maker: subprocess.Popen[bytes] | None = None
 
     def say(self, event: dict[str, Any]) -> None:
+        self._page(last=event["kind"] == "finished")
         if self.json:
             render.line(event)
             render.flush()
@@ -202,7 +205,7 @@ class Display:
             self._line(f"{event['kind'].removeprefix('reduce-')}{': ' if who or words else ''}{who}{words}")
 
     def shown(self, scheduler: Scheduler) -> None:
-        self._page(scheduler.run.path("report"))
+        self._page()
         if not self.live or time.monotonic() - self.last < 0.5:
             return
         self.last = time.monotonic()
@@ -210,14 +213,20 @@ class Display:
         sys.stderr.write(f"\r\x1b[K{render.plain(self.line(scheduler, scheduler.field.now()))[: width - 1]}")
         sys.stderr.flush()
 
-    def _page(self, folder: str) -> None:
-        """A page that somebody had made of the run is made again while it goes on, beside all else."""
-        old = time.monotonic() - self.paged > PAGE_SECONDS and (self.maker is None or self.maker.poll() is not None)
-        if old and os.path.isdir(folder):
-            self.paged = time.monotonic()
-            argv = [sys.executable, "-m", "muster", "report", os.path.dirname(folder)]
-            null = subprocess.DEVNULL
-            self.maker = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null, start_new_session=True)
+    def _page(self, last: bool = False) -> None:
+        """At most every `PAGE_SECONDS`; between two events it may wait for that, and then it has both."""
+        busy = self.maker is not None and self.maker.poll() is None
+        if not os.path.isdir(os.path.join(self.folder, "report")) or (busy and not last):
+            return
+        if busy and self.maker:
+            os.killpg(self.maker.pid, signal.SIGKILL)  # what it has read is old; its files are each whole
+            self.maker.wait()
+        wait = 0.0 if last else max(0.0, self.paged + PAGE_SECONDS - time.monotonic())
+        self.paged = time.monotonic() + wait
+        argv = ["sh", "-c", 'sleep "$1"; shift; exec "$@"', "sh", f"{wait:.1f}"]
+        argv += [sys.executable, "-m", "muster", "report", self.folder]
+        null = subprocess.DEVNULL
+        self.maker = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
     def line(self, scheduler: Scheduler, now: float) -> str:
         """How far it is, what it cost, how fast it goes, what holds it back, and who is slow."""

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
     args.new, args.keep, args.tutorial, args.everything = False, False, "", False
     directory, wish, new = _directory(args, fleet)
-    display = map.Display(args.json, directory.name)
+    display = map.Display(args.json, directory.folder)
     with improve.holding(fleet, directory, display, new, f"muster reduce {directory.name}"):
         reduce.check(fleet, directory)
         if directory.about().get("gathered"):

@@ -22,8 +22,8 @@ muster report improve-1 --open
 TEXT = """
 Makes the page of a test run from the artifact folder of `pytest --e2e-artifacts DIR`: the tutorial's blocks beside the tests
 that cite them, transcripts, and recordings to play. Of a run of improve or map it makes the page that shows how many tasks came how
-far, what agents claimed beside what was verified, the branch, and each task with its transcript, recording and changes; while the run
-goes on, the page is made again by the same command. It opens from a file, without a network, and can be put on any web server.
+far, what agents claimed beside what was verified, the branch, and each task with its transcript, recording and changes; once it is
+there, the run makes it again as it goes on, and at its end. It opens from a file, without a network, and can be put on any web server.
 A report made before is replaced; a folder that holds anything else is left as it is.
 """
 FOLDER = ".muster/e2e"
@@ -74,7 +74,9 @@ def _make(word: str, out: Path | None, fleet: Fleet) -> tuple[str | None, Made]:
 
     folder = Path(word)
     if folder.is_dir() and run_folder.is_run(folder):
-        return folder.resolve().name, run_page.make(folder, out)
+        ours = folder.resolve().parent == Path(fleet.home, "runs").resolve()
+        before = _before(fleet, runs.Run(str(folder.resolve()))) if ours else None
+        return folder.resolve().name, run_page.make(folder, out, before)
     if folder.is_dir() or word == FOLDER:
         return None, page.make(folder, out)
     try:

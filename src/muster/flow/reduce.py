@@ -284,8 +284,7 @@ def go(work: Reduction) -> Delivery:
     rules = wish.rules.knowing(work.before)
     kind = improve.integrator(fleet, wish)
     found = units(work)
-    # Verdicts that were written down are those of this gate.
-    folder = run.path(f"reduce-{tasks.digest([wish.pytest, wish.lint, wish.args, wish.keep_env])[:8]}")
+    folder = run.path(f"reduce-{_gate(wish)}")
     since = integrate.ended(folder)
     order = ranking(work, kind, found, since) if wish.rank == "agent" and kind != "none" and found else []
     delivery = integrate.integrate(
@@ -311,6 +310,12 @@ def go(work: Reduction) -> Delivery:
 
 def _common(fleet: Fleet, run: Run) -> str:
     return memory.git(fleet, str(run.about()["repo"]), "rev-parse", "--path-format=absolute", "--git-common-dir")
+
+
+def _gate(wish: Wish) -> str:
+    """What a gate is known by: verdicts that were written down are those of the same one."""
+    told = [wish.pytest, wish.lint, wish.args, wish.keep_env, wish.test_seconds, wish.suite_seconds]
+    return tasks.digest(told)[:8]
 
 
 def _event(run: Run, event: dict[str, Any]) -> dict[str, Any]:

@@ -159,7 +159,8 @@ def _attempts(source: Folder, task: str) -> list[Attempt]:
 
 def funnel(run: Run) -> dict[str, float | None]:
     """How many came how far, as `muster improve` counts; of a run of `map` there is less to tell."""
-    tried = [task for task in run.tasks if task.attempts and (task.works or not run.improves)]
+    told = [task for task in run.tasks if task.works or task.fields.get("role") == "branch" or not run.improves]
+    tried = [task for task in told if task.attempts]
     blocked = sum(task.told.get("outcome") == "blocked" for task in tried)
     spent = {key: total(task.total(key) for task in run.tasks) for key in ("cost_usd", "tokens")}
     if not run.improves:
@@ -173,7 +174,7 @@ def funnel(run: Run) -> dict[str, float | None]:
         "failing": sum(one.get("status") in BAD for one in tests),
         "groups": sum(len(items(one.get("functions"), 2)) > 1 for one in run.groups()),
         "skipped": len(table(run.plan.get("skipped"))),
-        "launched": len(tried),
+        "launched": sum("name" in task.attempts[-1].agent for task in tried),
         "valid": sum(isinstance(task.told.get("claimed"), dict) for task in tried),
         "verified": sum(bool(task.verified.get("ok")) for task in tried),
         "integrated": len({name for one in run.accepted() for name in names_of(one)}),
