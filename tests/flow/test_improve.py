@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -300,7 +301,8 @@ def test_without_one_fix_the_branch_and_the_funnel_are_others(shop: World, tmp_p
 
 
 @pytest.mark.slow
-def test_an_agent_that_a_person_talked_to_is_taken_in_by_reduce(shop: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ["reduce", "improve"])
+def test_an_agent_that_a_person_talked_to_is_taken_in(shop: World, tmp_path: Path, verb: str) -> None:
     waits = play(outcome="blocked", summary="Stuck", more='reason = "help"\n') + edit(
         "shop.py", "max(prices)", "min(prices)"
     )
@@ -315,7 +317,8 @@ def test_an_agent_that_a_person_talked_to_is_taken_in_by_reduce(shop: World, tmp
     shop.ok("message", name, "-m", "Take min instead of max.")
     shop.wait_state(name, "ready")
     launched = (shop.muster_home / "runs/fix/events.jsonl").read_text().count('"launch"')
-    result = shop.ok("reduce", "fix", "--playbooks", str(tmp_path / "plays"), timeout=200)
+    words = ("reduce", "fix") if verb == "reduce" else ("improve", "-a", "replay", "--run", "fix")
+    result = shop.ok(*words, "--playbooks", str(tmp_path / "plays"), timeout=200)
     assert "-test-cheapest: it has submitted again: ok" in result.stderr
     assert "Take the smallest price" in subjects(shop, "muster-run/fix")
     assert (shop.muster_home / "runs/fix/events.jsonl").read_text().count('"launch"') == launched, (
@@ -337,22 +340,40 @@ def test_of_a_file_only_the_tests_that_were_named_count(shop: World, tmp_path: P
     assert shop.git("rev-parse", "muster-run/fix^{tree}") == before
 
 
-def killed(world: World, tmp_path: Path, name: str, kind: str) -> None:
-    """Begin it, and kill -9 it as soon as an event of this kind is written."""
-    words = ("improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), "--times", "1", "--all", "--run", name)
-    process = subprocess.Popen(
-        [world.bin / "muster", *words],
+#: muster, which dies by SIGKILL as soon as an event of a kind is written, about a task with a word in its name.
+MORTAL = """
+import os, signal, sys
+from muster.cli.main import main
+from muster.flow.run import Run
+kind, word = sys.argv[1:3]
+write = Run.event
+def event(self, told, t, **fields):
+    written = write(self, told, t, **fields)
+    if told == kind and word in str(fields.get("task") or ""):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return written
+Run.event = event
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+def killed(world: World, tmp_path: Path, name: str, kind: str, word: str = "", *more: str) -> None:
+    """Begin it or go on with it, to where it is killed; that it came there is told by the last event."""
+    plays = str(tmp_path / "plays")
+    words = ("improve", "-a", "replay", "--playbooks", plays, "--json", "--times", "1", "--all", "--run", name, *more)
+    done = subprocess.run(
+        [sys.executable, "-c", MORTAL, kind, word, *words],
         cwd=world.repo,
         env=world.env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=200,
     )
-    events = world.muster_home / "runs" / name / "events.jsonl"
-    eventually(
-        lambda: process.poll() is not None or (events.exists() and f'"kind": "{kind}"' in events.read_text()), 120
-    )
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    assert done.returncode == -signal.SIGKILL, (kind, word, done)
+    written = [
+        json.loads(line) for line in (world.muster_home / "runs" / name / "events.jsonl").read_text().splitlines()
+    ]
+    assert written[-1]["kind"] == kind and word in written[-1].get("task", ""), (kind, word, written[-1])
 
 
 @pytest.mark.slow
@@ -386,19 +407,129 @@ def test_a_fix_by_which_another_file_cannot_be_collected_is_found_with_its_batch
     assert all(event["ok"] for event in events if event["kind"] == "reduce-full"), "before the whole suite is run"
 
 
-KINDS = ("baseline", "plan", "launch", "outcome", "verified", "scouted", "reduce-ranked", "reduce-check", "reduce-full")
+def looks(world: World, name: str) -> tuple[str, str]:
+    """The trees of a delivered branch, commit by commit, and their messages without the names of the run and its agents."""
+    body = world.git("log", "--reverse", "--format=%B", f"main..muster-run/{name}").replace(name, "RUN")
+    return world.git("log", "--reverse", "--format=%T", f"main..muster-run/{name}"), body
+
+
+#: In the order in which they are come to: the scout, the workers, the branch with its integrator.
+MOMENTS = (
+    ("baseline", ""), ("plan", ""), ("launch", "scout"), ("outcome", "scout"), ("verified", "scout"), ("scouted", ""),
+    ("launch", "test-total"), ("launch", "test-fine"), ("outcome", "test-tax"), ("outcome", "test-names"),
+    ("verified", "test-cheapest"), ("verified", "test-strict"), ("reduce-ranked", ""), ("reduce-conflict", ""),
+    ("launch", "integrate"), ("outcome", "integrate"), ("reduce-check", ""), ("reduce-full", ""), ("reduce-delivered", ""),
+    ("finished", ""),
+)  # fmt: skip
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_killed_in_every_stage_it_comes_to_the_same_branch(shop: World, tmp_path: Path) -> None:
     improved(shop, tmp_path, "--run", "calm", "--times", "1")
-    for kind in KINDS:
-        killed(shop, tmp_path, "wild", kind)
-    improved(shop, tmp_path, "--run", "wild", "--times", "1", "--all")
-    assert subjects(shop, "muster-run/wild") == subjects(shop, "muster-run/calm")
-    trees = [shop.git("log", "--format=%T", f"main..muster-run/{name}") for name in ("calm", "wild")]
-    assert trees[0] == trees[1]
+    for kind, word in MOMENTS:
+        killed(shop, tmp_path, "wild", kind, word)
+    told = improved(shop, tmp_path, "--run", "wild", "--times", "1", "--all")
+    assert looks(shop, "wild") == looks(shop, "calm")
+    assert told["funnel"]["launched"] == 9 and [name[5:] for name in told["resolved"]] == ["test-tax-of-nothing"]
+    assert not [name for name in shop.agents() if "trial" in name]
+
+
+def test_killed_while_a_worker_is_verified_and_when_the_branch_is_there_it_comes_to_the_same(
+    shop: World, tmp_path: Path
+) -> None:
+    test = "test_shop.py::test_cheapest"
+    for kind, word in (("verified", "test-cheapest"), ("reduce-delivered", "")):
+        killed(shop, tmp_path, "wild", kind, word, test)
+    assert not (shop.muster_home / "runs/wild/delivery.json").exists()
+    improved(shop, tmp_path, test, "--run", "wild", "--times", "1", "--all")
+    assert subjects(shop, "muster-run/wild") == ["Take the smallest price"]
+    assert shop.git("show", "muster-run/wild:shop.py") == SHOP.strip().replace("max(prices)", "min(prices)")
+
+
+@pytest.mark.slow
+def test_a_suite_that_hangs_is_cut_off_and_mended(shop: World, tmp_path: Path) -> None:
+    """A test that hangs is one to be fixed; where nothing ends in time it is said what gives more of it."""
+    (shop.repo / "shop.py").write_text("import time\n\n\ndef slow():\n    time.sleep(1000)\n")
+    (shop.repo / "test_shop.py").write_text(
+        "import shop\n\n\ndef test_slow():\n    shop.slow()\n\n\ndef test_b():\n    pass\n"
+    )
+    shop.git("commit", "-q", "-a", "-m", "it hangs")
+    write(tmp_path / "plays", {"test_slow": play(edit("shop.py", "time.sleep(1000)", "pass"), summary="Do not sleep")})
+    config = shop.home / ".config" / "muster" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text('[improve]\ntest_timeout = "2s"\n')
+    told = improved(shop, tmp_path, "--run", "fix", "--times", "1")
+    assert told["funnel"]["failing"] == 1 and subjects(shop, "muster-run/fix") == ["Do not sleep"]
+    config.write_text('[improve]\nsuite_timeout = "3s"\n')
+    (shop.repo / "conftest.py").write_text("import time\ntime.sleep(1000)\n")
+    shop.git("add", "-A")
+    shop.git("commit", "-q", "-m", "it does not even begin")
+    result = shop.fails(4, "improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), timeout=100)
+    assert "before pytest came to the tests" in result.stderr and "[improve] suite_timeout" in result.stderr
+    assert not shop.agents() or all("trial" not in name for name in shop.agents())
+
+
+ROWS = """
+import uuid
+import pytest
+import shop
+
+
+@pytest.mark.parametrize("price", [1, 2], ids=[uuid.uuid4().hex, uuid.uuid4().hex])
+def test_anew(price):
+    assert shop.cheapest([price, 9]) == price
+
+
+@pytest.mark.parametrize("price", [0, pytest.param(1, marks=pytest.mark.skip), *shop.PRICES])
+def test_rows(price):
+    assert shop.total([price]) == price
+"""
+
+
+@pytest.mark.slow
+def test_rows_that_are_named_anew_or_skipped_can_be_fixed_and_none_may_vanish(shop: World, tmp_path: Path) -> None:
+    (shop.repo / "shop.py").write_text(SHOP.lstrip() + "\n\nPRICES = [3, 4]\n")
+    (shop.repo / "test_shop.py").write_text(ROWS.lstrip())
+    (shop.repo / "test_label.py").write_text("import shop\n\n\ndef test_label():\n    assert shop.label('a') == 'A'\n")
+    shop.git("add", "-A")
+    shop.git("commit", "-q", "-m", "rows")
+    cheapest = edit("shop.py", "max(prices)", "min(prices)")
+    total = edit("shop.py", "sum(prices) + 1", "sum(prices)")
+    fewer = edit("shop.py", "PRICES = [3, 4]", "PRICES = [3]")
+    write(
+        tmp_path / "plays",
+        {
+            "test_anew": play(cheapest, summary="Take the smallest price"),
+            "test_rows": play(total, summary="Sum up prices only"),
+            "test_label": play(
+                edit("shop.py", "uper", "upper"), fewer, summary="Call upper, with fewer rows elsewhere"
+            ),
+        },
+    )
+    told = improved(shop, tmp_path, "--run", "fix", "--times", "2")
+    assert (told["funnel"]["fixed"], told["funnel"]["integrated"]) == (3, 2), "its own file is well but for the rows"
+    assert set(subjects(shop, "muster-run/fix")) == {"Take the smallest price", "Sum up prices only"}
+    ((_, left),) = told["left_out"].items()
+    assert "test_shop.py::test_rows[4] is gone" in left["reason"]
+
+
+@pytest.mark.slow
+def test_a_base_that_moves_during_the_run_changes_nothing_of_it(shop: World, tmp_path: Path) -> None:
+    base = shop.git("rev-parse", "main")
+    tests = ("test_shop.py::test_cheapest", "test_shop.py::test_total")
+    killed(shop, tmp_path, "fix", "launch", "test-cheapest", *tests)
+    (shop.repo / "shop.py").write_text(SHOP.lstrip().replace("max(prices)", "sorted(prices)[0]"))
+    shop.git("commit", "-q", "-a", "-m", "meanwhile")
+    moved, status = shop.git("rev-parse", "main"), shop.git("status", "--porcelain")
+    words = ("improve", *tests, "-a", "replay", "--playbooks", str(tmp_path / "plays"), "--times", "1", "--all")
+    result = shop.ok(*words, "--run", "fix", timeout=200)
+    assert "your branch has moved since the run began; it goes on from where it began" in result.stderr
+    assert shop.git("merge-base", "main", "muster-run/fix") == base
+    assert set(subjects(shop, "muster-run/fix")) == {"Sum up prices only", "Take the smallest price"}
+    assert (shop.git("rev-parse", "main"), shop.git("status", "--porcelain")) == (moved, status)
+    again = shop.ok("improve", *tests, "-a", "replay", "--playbooks", str(tmp_path / "plays"), "--dry-run", timeout=100)
+    assert "it is done in the open branch muster-run/fix" in again.stdout
 
 
 @pytest.mark.parametrize(

@@ -555,6 +555,14 @@ def test_what_speaks_against_a_fix_is_said(now: dict[str, str], words: str) -> N
     assert trial.objection(Report(cases=cases), "a.py::t", BEFORE)[0] == words
 
 
+def test_a_row_that_vanished_from_a_neighbour_speaks_against_a_fix() -> None:
+    before = {"a.py::t": "failed", "a.py::u[1]": "failed", "a.py::u[2]": "failed", "a.py::v[1]": "failed"}
+    cases = {id: Case(id, "passed") for id in ("a.py::t", "a.py::u[1]")}
+    assert trial.objection(Report(cases=cases), "a.py::t", before)[0] == "a.py::u[2] is gone, or did not run"
+    del before["a.py::u[2]"]
+    assert trial.objection(Report(cases=cases), "a.py::t", before)[0] == "", "one that failed may go as a whole"
+
+
 def test_one_test_of_a_function_must_pass() -> None:
     cases = {"a.py::t[s]": Case("a.py::t[s]", "skipped")}
     words = trial.objection(Report(cases=cases), "a.py::t", {"a.py::t[s]": "skipped"})[0]

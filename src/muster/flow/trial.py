@@ -656,8 +656,16 @@ def objection(report: Report, function: str, before: Mapping[str, str]) -> tuple
     if not any(is_of(id, function) for id in report.cases):
         return f"{function} is gone, or did not run", ""
     same = f"{function.split('::')[0]}::"
-    near = (id for id, was in before.items() if id.startswith(same) and was == "passed" != report.outcome(id))
-    if id := unfixed(report, function, before) or next((id for id in near if not is_of(id, function)), ""):
+    near = {id: was for id, was in before.items() if id.startswith(same) and not is_of(id, function)}
+    # Of its neighbours one that failed may go, but not a row of one that stays.
+    there = set(map(function_of, report.cases))
+    lost = (
+        id
+        for id, was in near.items()
+        if (now := report.outcome(id)) != "passed"
+        and (was == "passed" or (now == "missing" and was != "skipped" and function_of(id) in there))
+    )
+    if id := unfixed(report, function, before) or next(lost, ""):
         now = report.outcome(id)
         what = "is gone, or did not run" if now == "missing" else f"is {now} now"
         return f"{id} {what}{_why(report, id)}", id
