@@ -53,7 +53,7 @@ def test_one_task_is_done_and_the_others_are_left_though_what_they_cost_counts(t
     run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
     over = run.begin(made[0].id, 1, {"name": "", "place": "h0"}, "")
     run.end(over, {"outcome": "ok", "cost_usd": 7.0, "tokens": 1, "kept": True, "final": True})
-    field, plan = SimField(World(hosts=1)), Plan(("h0",), Rules(True), only=made[1].id)
+    field, plan = SimField(World(hosts=1)), Plan(("h0",), Rules(True), only=frozenset({made[1].id}))
     governor = Governor(Limits(max_agents=5), field.now())
     assert Scheduler(run, plan, governor, Breaker(), field, lambda event: None, random.Random(2).random).go()
     assert [row["state"] for row in run.picture()["tasks"]] == ["done", "done", "todo"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from .. import Address, AgentType, Fleet, Spec
@@ -128,8 +128,17 @@ def stop(fleet: Fleet, run: runs.Run, say: Say) -> None:
             finish(run, say)
 
 
-def work(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown, *, only: str = "", wanted: str = "") -> bool:
-    """All tasks that the run has now, or one of them, by the process that holds it."""
+def work(
+    fleet: Fleet,
+    wish: Wish,
+    run: runs.Run,
+    say: Say,
+    shown: Shown,
+    *,
+    only: Iterable[str] | None = None,
+    wanted: str = "",
+) -> bool:
+    """All tasks that the run has now, or `only` some of them by their ids, by the process that holds it."""
     kind = fleet.type(wish.spec.type)
     limits = estimate(fleet, wish)[1]
     fleet.source_seconds = SOURCE_SECONDS
@@ -140,7 +149,7 @@ def work(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown, *, onl
     breaker.restore(state.get("breaker"))
     if run.control() or wanted:
         run.ask(state=wanted)  # and no more what was asked of the process before
-    plan = Plan(wish.places, rules(kind, wish), wish.retries, only)
+    plan = Plan(wish.places, rules(kind, wish), wish.retries, None if only is None else frozenset(only))
     scheduler = Scheduler(run, plan, governor, breaker, field, say, random.random)
     field.waits = lambda: shown(scheduler)
     undo = field.heed_interrupts()

@@ -186,7 +186,9 @@ def go(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say, shown: conduct.Show
 
 def _work(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say, shown: conduct.Shown) -> bool:
     """A wave of agents; what they say that people should know is known at once."""
-    done = conduct.work(fleet, wish.map, run, say, shown)
+    # What an integrator was asked before a kill is for `reduce` to go on with: it may be of another type.
+    own = [task.id for task in run.tasks() if task.fields.get("role") in WORK]
+    done = conduct.work(fleet, wish.map, run, say, shown, only=own)
     memory.escalate(fleet.home, run)
     return done
 

@@ -115,8 +115,8 @@ class Plan(NamedTuple):
     places: tuple[str, ...] = ("",)
     rules: Rules = Rules(False)
     retries: int = 1
-    only: str = ""
-    """The one task that is done; empty: all."""
+    only: frozenset[str] | None = None
+    """The tasks that are done, by their ids; None: all."""
 
 
 class Job:
@@ -166,7 +166,9 @@ class Scheduler:
         self.run, self.plan, self.governor, self.breaker = run, plan, governor, breaker
         self.field, self.say, self.chance = field, say, chance
         tasks = run.tasks()
-        self.jobs = {task.id: Job(task, run.attempts(task.id)) for task in tasks if plan.only in ("", task.id)}
+        self.jobs = {
+            task.id: Job(task, run.attempts(task.id)) for task in tasks if plan.only is None or task.id in plan.only
+        }
         # Where each job is, so that no step looks at all of them.
         self.stages: dict[str, dict[str, Job]] = defaultdict(dict)
         self.watched: dict[str, dict[str, Job]] = defaultdict(dict)

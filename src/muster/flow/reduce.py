@@ -226,7 +226,7 @@ def _ask(work: Reduction, kind: str, what: str, role: str, text: str, base: str,
         work.run.add([task])
     spec = work.wish.map.spec._replace(type=kind)
     wish = work.wish.map._replace(spec=spec, limits=work.wish.map.limits._replace(reserve=0.0))
-    if not conduct.work(work.fleet, wish, work.run, work.say, work.shown, only=task.id):
+    if not conduct.work(work.fleet, wish, work.run, work.say, work.shown, only=[task.id]):
         raise KeyboardInterrupt
     tries = work.run.attempts(task.id)
     return tries[-1] if tries else None
@@ -322,7 +322,9 @@ def _event(run: Run, event: dict[str, Any]) -> dict[str, Any]:
     """What the integration tells, as an event of the run; `reason` is for people."""
     fields = {key: value for key, value in event.items() if key != "kind"}
     words = {
-        "ranked": lambda: f"{event['units']} changes, {event['conflicts']} pairs that do not fit together",
+        "ranked": lambda: (
+            f"{tasks.counted(event['units'], 'change')}, {tasks.counted(event['conflicts'], 'pair')} in conflict"
+        ),
         "conflict": lambda: f"{event['unit']} in {', '.join(event['paths'])}",
         "ejected": lambda: f"{event['unit']}: {event['words']}",
     }.get(event["kind"])
