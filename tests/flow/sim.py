@@ -79,6 +79,19 @@ class World(NamedTuple):
     """So many agent-seconds may be worked in a window of so many seconds, over all hosts; else they wait for its end."""
 
 
+#: Everything at once: failures, hangs, hosts that do not always answer, refusals, a quota, little memory.
+TROUBLED = World(
+    hosts=200,
+    ends=(("ok", 0.9), ("failed", 0.04), ("hang", 0.02), ("silent", 0.02), ("launch", 0.02)),
+    unreachable=0.02,
+    quota=(200_000.0, 900.0),
+    works=(20.0, 120.0),
+    memory=2 * GB,
+    per_agent=0.4 * GB,
+    crowd=700,
+)
+
+
 class SimField:
     def __init__(self, world: World) -> None:
         self.world, self.chance = world, random.Random(world.seed)

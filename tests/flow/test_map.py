@@ -19,7 +19,7 @@ from muster.flow.run import Attempt
 from muster.flow.task import Task, items, tasks
 from muster.flow.watch import Rules
 
-from .sim import One, SimField, World
+from .sim import TROUBLED, One, SimField, World
 
 
 def simulate(
@@ -213,18 +213,8 @@ def test_more_than_the_provider_takes_is_found_out_and_kept_below(tmp_path: Path
 
 @pytest.mark.slow
 def test_ten_thousand_tasks_on_two_hundred_hosts(tmp_path: Path) -> None:
-    """With everything at once: failures, hangs, hosts that do not answer, refusals, a quota. Every limit is met."""
-    ends = (("ok", 0.9), ("failed", 0.04), ("hang", 0.02), ("silent", 0.02), ("launch", 0.02))
-    world = World(
-        hosts=200,
-        ends=ends,
-        unreachable=0.02,
-        quota=(200_000.0, 900.0),
-        works=(20.0, 120.0),
-        memory=2 << 30,
-        per_agent=0.4 * (1 << 30),
-        crowd=700,
-    )
+    """Every limit is met."""
+    world = TROUBLED
     picture, field, scheduler = simulate(tmp_path, 10_000, world, max_agents=1000, launch_rate=50.0, burst=50)
     assert picture["outcomes"]["ok"] > 9_000 and field.most <= 1000 and field.early == 0
     assert field.fullest * world.per_agent <= world.memory
