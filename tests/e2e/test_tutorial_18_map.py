@@ -292,6 +292,8 @@ def test_agents_are_spread_over_several_machines(e2e: E2eSession, box: Sshd) -> 
     there = box.config.read_text().partition("Host nobody")[0]
     box.config.write_text(f"{there.replace('Host box', 'Host other')}{box.config.read_text()}")
     expect(e2e.run(f"muster config set hosts.other.home {box.home}/second")).to_succeed()
+    # Where the machine is busy with other tests they would be launched one after the other, wherever it is least so.
+    expect(e2e.run("muster config set limits.load 1000")).to_succeed()
     run = """seq 4 | muster map --run far -a command @box @other -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"'"""
     expect(e2e.run(run, comment="Two machines this time.")).to_succeed()
     assert {task["agent"].partition("@")[2] for task in shown(e2e, "far")["tasks"]} == {"box", "other"}

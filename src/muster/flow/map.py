@@ -31,7 +31,7 @@ AGENTS_A_SECOND, HOSTS_A_SECOND = 60, 25
 #: What all agents spent is added up this often at most, and when one has ended.
 SUM_SECONDS = 0.5
 #: So long nothing is launched before each host was looked at: the first that answers would get all of them.
-FIRST_LOOK = 3.0
+FIRST_LOOK = 5.0
 #: So many agents are made at once on one host: more of them get in each other's way.
 LAUNCHING = 6
 #: The state of the governor is written down this often.
