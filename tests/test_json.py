@@ -247,11 +247,13 @@ def items(world: World) -> str:
 
 def _runs(world: World) -> list[Argv]:
     world.ok("map", "--run", "seen", "-a", "command", "--items", items(world), "--", "true")
+    world.ok("map", "--run", "open", "-a", "command", "--items", items(world), "--", "true")
+    (world.muster_home / "runs/open/finished.json").unlink()
     shows: list[Argv] = [
         ("runs",),
         ("runs", "show", "seen"),
         ("runs", "escalations"),
-        ("runs", "set", "seen", "max_agents=3"),
+        ("runs", "set", "open", "max_agents=3"),
         ("runs", "rm", "seen"),
     ]
     return shows

@@ -312,10 +312,11 @@ class Fleet:
         return births.create(self, spec)
 
     def check(self, spec: Spec) -> None:
-        """Raises what `create` would find wrong with the words alone; nothing is made."""
-        from . import births
+        """Raises what `create` would find wrong with the words, and with what it would start from; nothing is made, and no host asked."""
+        from . import births, workdirs
 
         births.check(self, spec)
+        workdirs.plan(self, self.host(spec.address) if spec.address.place else self.local, spec)
 
     def start(self, one: Found) -> bool:
         """Resume an agent that has ended; False when it runs already."""

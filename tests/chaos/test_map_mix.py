@@ -267,3 +267,40 @@ while process.poll() is None:
 print(most)
 sys.exit(process.wait())
 """
+
+
+def test_a_process_that_was_killed_after_it_removed_an_agent_leaves_its_branch_all_the_same(world: World) -> None:
+    identity(world)
+    words = ("map", "-a", "command", "--run", "cut", "--", "sh", "-c", "echo > f; git add f; git commit -qm done")
+    assert world.run(*words, input=b"one\n").code == 0
+    tip = world.git("rev-parse", "muster/cut-0001")
+    # As if it had been killed before it made the branch again, which goes with its agent.
+    folder = world.muster_home / "runs" / "cut"
+    (folder / "finished.json").unlink()
+    next(folder.glob("tasks/*/attempt-1/cleared")).unlink()
+    world.git("branch", "-q", "-D", "muster/cut-0001")
+    assert world.run(*words, input=b"one\n").code == 0
+    assert world.git("rev-parse", "muster/cut-0001") == tip
+    # One that is there is not touched, whatever somebody has made of it.
+    (folder / "finished.json").unlink()
+    next(folder.glob("tasks/*/attempt-1/cleared")).unlink()
+    world.git("branch", "-q", "-f", "muster/cut-0001", "main")
+    assert world.run(*words, input=b"one\n").code == 0
+    assert world.git("rev-parse", "muster/cut-0001") == world.git("rev-parse", "main")
+
+
+def test_what_cannot_work_is_said_before_a_run_is_made(world: World, tmp_path: Path) -> None:
+    for words, code, said in (
+        (("--branch", "nosuch"), 3, "nosuch"),
+        (("@nobody-here.invalid",), 6, "nobody-here.invalid"),
+        (("--budget-tokens", "0"), 2, "nothing is done"),
+        (("--max-agents", "0"), 2, "nothing is done"),
+    ):
+        result = world.run("map", "-a", "command", *words, "--", "true", input=b"one\n", timeout=60)
+        assert result.code == code and said in result.stderr, result
+    slot = world.run("map", "-a", "command", "--", "awk", "{print}", input=b"one\n")
+    assert slot.code == 2 and "{{ and }}" in slot.stderr
+    assert world.ok("runs", "--json").json == {"runs": []}
+    missing = world.run("map", "-a", "command", "--", "/no/such/program", input=b"one\n")
+    (task,) = world.ok("runs", "show", "map-1", "--json").json["tasks"]
+    assert missing.code == 1 and task["attempts"] == 1, "another try cannot help"

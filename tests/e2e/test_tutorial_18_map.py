@@ -15,6 +15,7 @@ HELD = "seq 2 | muster map --run held -a replay --prompt-file ../prompt.md --max
 SUBMITS = """
 [[step]]
 say = "I looked."
+cost_usd = 0.01
 [[step]]
 submit = "ok"
 summary = "It is a file."

@@ -51,8 +51,7 @@ def test_the_tutorial_can_be_followed_from_top_to_bottom(world: World, sshd: Ssh
     )
     (world.home / ".gitconfig").write_text("[user]\nname = Uma User\nemail = uma@example.invalid\n")
     world.env["PATH"] = f"{world.bin}:{os.path.dirname(sys.executable)}:{world.env['PATH']}"
-    priced = SUBMITS.replace('say = "I looked."', 'say = "I looked."\ncost_usd = 0.01')
-    (world.repo.parent / "submits.toml").write_text(priced)
+    (world.repo.parent / "submits.toml").write_text(SUBMITS)
     wrong, here = [], False
     for block in COMMAND_BLOCKS:
         if "muster improve" in block and not here:

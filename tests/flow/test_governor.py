@@ -236,11 +236,19 @@ def test_hosts_of_which_nothing_is_known_share_and_hold_nothing_back() -> None:
 @pytest.mark.parametrize(
     ("host", "count", "why"),
     [
-        (HostLoad("box", memory_free=399 << 20), 0, "no room: box has 399 MB of memory free"),
+        (
+            HostLoad("box", memory_free=399 << 20),
+            0,
+            "no room: box has 399 MB of memory free ([limits] memory: 400 MB an agent)",
+        ),
         (HostLoad("box", memory_free=400 << 20), 1, "no room: box is full for now"),
-        (HostLoad("", disk_free=2 * GB), 0, "no room: this machine has 2.0 GB of disk free"),
+        (
+            HostLoad("", disk_free=2 * GB),
+            0,
+            "no room: this machine has 2.0 GB of disk free ([limits] disk: 2.0 GB stay free)",
+        ),
         (HostLoad("box", disk_free=2 * GB + (350 << 20)), 3, "no room: box is full for now"),
-        (HostLoad("box", cores=2, load=6.0), 0, "no room: box has load 6.0 on 2 cores"),
+        (HostLoad("box", cores=2, load=6.0), 0, "no room: box has load 6.0 on 2 cores ([limits] load: 3 a core)"),
         (HostLoad("box", cores=2, load=5.5), 5, "no room: box is full for now"),
         (HostLoad("box", load=100.0), 50, "100 at once (--max-agents)"),
         (HostLoad("box", reachable=False), 0, "no room: no host answers"),
@@ -328,7 +336,7 @@ def test_wall_time_counts_while_somebody_is_there() -> None:
 def test_what_is_kept_back_is_not_touched() -> None:
     one = Governor(FREE._replace(dollars=10.0, agents=10, reserve=0.2), NOW)
     assert grants(one) == 8
-    assert one.why(NOW) == "8 agents were launched, all of the budget"
+    assert one.why(NOW) == "8 agents launched, all of the budget"
     assert scopes(one.closed(NOW)) == [("run", "agents", "")] and one.over(NOW) == []
     one.spent(NOW, Spend(7.99))
     assert one.over(NOW) == []

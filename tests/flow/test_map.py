@@ -326,7 +326,7 @@ def test_a_run_in_which_nothing_can_be_launched_says_why(tmp_path: Path) -> None
 
     governor = Governor(Limits(), field.now())
     assert Scheduler(run, Plan(("h0",), Rules(True)), governor, Breaker(), field, say, random.random).go()
-    assert said == ["no room: h0 has 1 MB of memory free"]
+    assert said == ["no room: h0 has 1 MB of memory free ([limits] memory: 400 MB an agent)"]
 
 
 def test_agents_of_a_killed_process_count_towards_the_most_that_may_be_launched(tmp_path: Path) -> None:

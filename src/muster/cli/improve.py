@@ -91,6 +91,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         if args.dry_run:
             return _dry(args, fleet, wish, directory, display)
         reduce.check(fleet, directory)
+        if args.pr:
+            reduce.check_request(fleet, str(directory.about()["repo"]))
         done = directory.finished() or improve.go(fleet, wish, directory, display.say, display.shown)
         display.end()
         if not done:

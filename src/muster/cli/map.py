@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from ..flow.purse import Estimate
 
 EXAMPLES = """
-seq 3 | muster map -a command -- sh -c 'echo {item}'
+seq 3 | muster map -a command -- sh -c 'echo "$MUSTER_ITEM"'
 ls tests/*.py | muster map -a claude --permissions bypass -p 'Make {item} faster'
 muster map -a codex --permissions bypass --items tasks.jsonl --prompt-file prompt.md @box1 @box2
 git ls-files '*.md' | muster map -a claude --permissions bypass -p 'Check {item}' --budget 5 --dry-run
 """
 TEXT = """
 Runs one agent for each line of the input (or JSON object, whose fields are slots too), as many at once as the machines, the
-limits and the budget allow. All that is known of a run is kept in its directory: kill muster at any moment, and the same command
+limits and the budget allow. {item} in the prompt and in ARGS is the line as it is ({{ and }} are plain braces); a shell takes it for code
+there, so give it "$MUSTER_ITEM" where it may hold anything. All that is known of a run is kept in its directory: kill muster at any moment, and the same command
 goes on with it. Ctrl-C lets the agents that run come to their end, a second one, or SIGTERM, stops and harvests them.
 """
 REST = "ARGS"
@@ -71,7 +72,7 @@ def agents(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--max-agents", type=_agents, default=20, metavar="N", help="at most so many at once (default: 20)")
     add("--budget", type=_dollars, default=0.0, metavar="DOLLARS", help="stop and harvest when this is spent")
-    add("--budget-tokens", type=common.count, default=0, metavar="N", help="the same, in tokens")
+    add("--budget-tokens", type=_tokens, default=0, metavar="N", help="the same, in tokens")
     add("--timeout", type=parse_seconds, default=0.0, metavar="TIME", help="of each agent: 90s, 15m, 2h")
     add(
         "--stall",
@@ -132,7 +133,12 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     expected = conduct.estimate(fleet, wish)[0]
     if args.dry_run:
         return _dry(args, wish, expected)
+    for place in conduct.silent(fleet, wish.places):
+        render.note(f"host {place} does not answer; nothing is launched there until it does")
     directory, new = conduct.directory(fleet, wish)
+    if not directory.finished():
+        with directory.holding():
+            pass  # who has it is said before anything else is
     if not args.json:
         word = "run" if new else "this is all done: run" if directory.finished() else "going on with run"
         render.note(
@@ -150,6 +156,10 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if not finished:
         render.note(f"{directory.name} is not finished; the same command goes on with it")
         return 130
+    waiting = [task["agent"] for task in picture["tasks"] if task["outcome"] == "blocked" and task["agent"]]
+    if waiting and not args.json:
+        more = f", and {len(waiting) - 1} more" if waiting[1:] else ""
+        render.note(f"you can talk to {waiting[0]}{more}: muster start {waiting[0]}; muster connect {waiting[0]}")
     return conduct.code(outcomes) if sum(outcomes.values()) == picture["total"] else 1
 
 
@@ -269,6 +279,12 @@ def _place(word: str) -> str:
 def _agents(word: str) -> int:
     if (number := common.count(word)) < 1:
         raise UsageError("with no agent at all nothing is done", "--max-agents 1 runs one after the other")
+    return number
+
+
+def _tokens(word: str) -> int:
+    if (number := common.count(word)) < 1:
+        raise UsageError("with no token at all nothing is done", "--budget-tokens 100000")
     return number
 
 

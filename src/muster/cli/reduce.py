@@ -54,6 +54,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     display = map.Display(args.json, directory.folder)
     with improve.holding(fleet, directory, display, new, f"muster reduce {directory.name}"):
         reduce.check(fleet, directory)
+        if args.pr:
+            reduce.check_request(fleet, str(directory.about()["repo"]))
         if directory.about().get("gathered"):
             from ..flow import gather
 

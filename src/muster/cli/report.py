@@ -88,13 +88,7 @@ def _make(word: str, out: Path | None, fleet: Fleet) -> tuple[str | None, Made]:
 
 
 def _before(fleet: Fleet, one: Run) -> Path | None:
-    """The run before it of the same kind in the same repository."""
-    from itertools import dropwhile
-
     from ..flow import run as runs
 
-    def key(run: Run) -> list[object]:
-        return [run.about().get(word) for word in ("kind", "repo")]
-
-    older = dropwhile(lambda run: run.name != one.name, runs.all_runs(fleet.home))
-    return next((Path(run.folder) for run in older if run.name != one.name and key(run) == key(one)), None)
+    found = runs.before(fleet.home, one)
+    return Path(found.folder) if found else None

@@ -41,18 +41,23 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if not args.action:
         return _all(args, [one.picture() for one in runs.all_runs(fleet.home)])
     if args.action not in ACTIONS:
-        raise UsageError(f"runs has no action {args.action!r}", f"use one of: {', '.join(ACTIONS)}")
+        a_run = any(one.name == args.action for one in runs.all_runs(fleet.home))
+        hint = f"muster runs show {args.action}" if a_run else f"use one of: {', '.join(ACTIONS)}"
+        raise UsageError(f"runs has no action {args.action!r}", hint)
     if args.action == "escalations":
+        if args.name:
+            raise UsageError("runs escalations takes no name", "muster runs escalations")
         return _escalations(args, fleet)
     if not args.name:
-        raise UsageError(f"which run to {args.action}?", "muster runs shows them")
+        which, hint = ("escalation", "muster runs escalations") if args.action == "close" else ("run", "muster runs")
+        raise UsageError(f"which {which} to {args.action}?", f"{hint} shows them")
+    if args.values and args.action != "set":
+        raise UsageError(f"runs {args.action} takes no values", f"muster runs set {args.name} KEY=VALUE")
     if args.action == "close":
         return _close(args, fleet)
     one = runs.find(fleet.home, args.name)
     if args.action == "show":
         return _show(args, fleet, one)
-    if args.values and args.action != "set":
-        raise UsageError(f"runs {args.action} takes no values", f"muster runs set {args.name} KEY=VALUE")
     if args.action == "rm":
         from ..flow import memory
 
@@ -65,13 +70,17 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         memory.forget(fleet, one.name, repo)
         told = f"removed {one.name}; its branches stay"
     elif args.action == "set":
+        if one.finished():
+            raise UsageError(f"{one.name} is finished, there is nothing to set", f"muster runs show {one.name}")
         one.ask(**_values(args.values))
         told = f"{one.name}: {' '.join(args.values)}"
     else:
         if not one.held() and args.action == "stop" and not one.finished():
             return _end(args, fleet, one)
         if not one.held():
-            raise UsageError(f"nobody runs {one.name} now ({one.state()})", f"muster runs show {one.name}")
+            goes_on = f"the same command goes on with it; muster runs stop {one.name} ends it"
+            hint = f"muster runs show {one.name}" if one.finished() else goes_on
+            raise UsageError(f"nobody runs {one.name} now ({one.state()})", hint)
         wish: dict[str, Any] = {"state": {"pause": "paused", "resume": "", "stop": "stopped"}[args.action]}
         one.ask(**wish, **({"resumed": time.time()} if args.action == "resume" else {}))
         told = f"asked {one.name} to {args.action}"
@@ -173,16 +182,13 @@ def _funnels(fleet: Fleet, one: Run) -> tuple[dict[str, Any] | None, str | None,
     about = one.about()
     if about.get("kind") != "improve":
         return None, None, None
-    alike = [run for run in runs.all_runs(fleet.home) if run.about().get("kind") == "improve"]
-    older = [run for run in alike if run.about().get("repo") == about.get("repo")]
-    older = [run for run in older if run.about().get("created", 0) < about.get("created", 0)]
-    counts = reduce.funnel(one)
-    if not older:
+    older, counts = runs.before(fleet.home, one), reduce.funnel(one)
+    if older is None:
         return counts, None, None
-    before = reduce.funnel(older[0])
+    before = reduce.funnel(older)
     known = {key: (value, before[key]) for key, value in counts.items()}
     since = {key: None if None in pair else round(pair[0] - pair[1], 6) for key, pair in known.items()}
-    return counts, older[0].name, since
+    return counts, older.name, since
 
 
 def _escalations(args: argparse.Namespace, fleet: Fleet) -> int:

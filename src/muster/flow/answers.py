@@ -101,7 +101,7 @@ class Journal:
 
 
 def _denied(answer: dict[str, Any]) -> bool:
-    return answer.get("ok") is False or answer.get("tree") == ""
+    return answer.get("ok") is False or answer.get("tree") == "" or answer.get("red") is True
 
 
 class Jury:
@@ -171,13 +171,20 @@ class Resolver:
             found, why = self._recalled(unit, piece, tree, merge) or self._asked(piece, tree, merge, collides)
             number = 1 + max((int(one["number"]) for one in self.known), default=-1)
             answer = {"number": number, "unit": unit, "merged": merge.tree, "tree": found, "why": why, "who": self.who}
-            answer["conflicts"] = merge.conflicts
+            answer |= {"conflicts": merge.conflicts, "onto": tree}
             if found:
                 held = self.git.siblings([(merge.tree, found)])[0]
                 self.git.move((f"{self.refs}/resolved/{answer['number']}", held, None))
             self.journal.put("resolution", [unit, tree], answer)
             self.known.append(answer)
         return answer["tree"], answer["why"]
+
+    def failed(self, piece: Piece) -> None:
+        """The gate was red with the resolution: whoever begins anew asks for another."""
+        for answer in self.known:
+            if answer["unit"] == [piece.name, piece.before, piece.after] and answer["tree"]:
+                answer["red"] = True
+                self.journal.put("resolution", [answer["unit"], answer["onto"]], answer)
 
     def _counts(self, answer: dict[str, Any]) -> bool:
         return bool(answer["tree"]) or answer.get("who") == self.who

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from .. import Address, AgentType, Fleet, Spec
-from ..errors import UsageError
+from ..errors import MusterError, UsageError
 from . import budget, memory, purse
 from . import run as runs
 from . import task as tasks
@@ -65,8 +66,22 @@ def check(fleet: Fleet, wish: Wish) -> None:
         raise UsageError(f"{kind.name} needs a prompt", "-p 'Look at {item}'")
     for place in wish.places:
         for task in tasks.tasks(wish.items[:1], wish.prompt, wish.args):
-            address = Address.parse(f"x@{place}" if place else "x")
+            name = f"check-{os.urandom(4).hex()}"  # nobody's, so that no branch of this name is in the way
+            address = Address.parse(f"{name}@{place}" if place else name)
             fleet.check(wish.spec._replace(address=address, message=task.prompt, args=task.args))
+
+
+def silent(fleet: Fleet, places: Sequence[str]) -> list[str]:
+    """Those of the hosts that do not answer. Unreachable when none of all places does."""
+    crew = fleet.crew(32)
+    for place in places:
+        crew.start(place, partial(fleet.glance, place) if place else lambda: None)
+    errors: dict[str, MusterError] = {}
+    while crew.busy:
+        errors |= {ended.item: ended.error for ended in crew.done(1.0) if ended.error is not None}
+    if len(errors) == len(set(places)):
+        raise errors[places[0]]
+    return [place for place in places if place in errors]
 
 
 def unattended(kind: AgentType, permissions: str) -> None:

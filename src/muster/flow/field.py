@@ -120,15 +120,16 @@ class FleetField:
         (self.fleet.answer if answer else self.fleet.message)(one, text)
 
     def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
-        address = str(attempt.agent["address"])
+        try:
+            return self.gather(self._mine(attempt), attempt)
+        except NotFound as error:
+            return {"harvest_errors": [error.message]}
+
+    def gather(self, one: Any, attempt: Attempt) -> dict[str, Any]:
+        """All that an agent left, whosever it is, into the attempt's folder."""
+        status, address = one.status, str(one.status.address)
         errors: list[str] = []
         told: dict[str, Any] = {"harvest_errors": errors}
-        try:
-            one = self._mine(attempt)
-        except NotFound as error:
-            errors.append(error.message)
-            return told
-        status = one.status
 
         def part(name: str, work: Callable[[], object]) -> None:
             """One thing that it left. A host that does not answer is no answer; what else goes wrong is told, and the rest goes on."""
@@ -215,11 +216,16 @@ class FleetField:
         elif one is not None:
             self.fleet.destroy(one)
         if told.get("tip") and told.get("commits") and told.get("repo") and not keep:
-            _ref(self.fleet.local, str(told["repo"]), f"refs/heads/{told['branch']}", str(told["tip"]))
+            # Its branch went with it. Whoever was killed here goes on here; a branch that is there is somebody's.
+            _ref(self.fleet.local, str(told["repo"]), f"refs/heads/{told['branch']}", str(told["tip"]), new=True)
 
 
-def _ref(host: Host, repo: str, ref: str, tip: str) -> None:
-    done = host.run(["git", "-C", repo, "-c", "core.hooksPath=/dev/null", "update-ref", "--", ref, tip])
+def _ref(host: Host, repo: str, ref: str, tip: str, new: bool = False) -> None:
+    """Let a ref point there; a `new` one only where there is none."""
+    git = ["git", "-C", repo, "-c", "core.hooksPath=/dev/null"]
+    if new and not host.run([*git, "show-ref", "-q", "--verify", "--", ref]).returncode:
+        return
+    done = host.run([*git, "update-ref", "--", ref, tip])
     if done.returncode:
         raise MusterError(f"cannot keep {ref}: {done.stderr.decode('utf-8', 'replace').strip()}")
 

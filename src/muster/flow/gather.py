@@ -44,6 +44,8 @@ def sources(fleet: Fleet, repo: str, names: Sequence[str]) -> list[Source]:
             chosen, errors = [], [error]
         if not chosen and not commit:
             known = f"{errors[0].hint}; " if errors and errors[0].hint else ""
+            if any(run.name == name for run in runs.all_runs(fleet.home)):
+                raise UsageError(f"{name} is a run, which is reduced by itself", f"muster reduce {name}")
             raise NotFound(f"there is no agent, no branch and no run {name}", f"{known}muster runs lists runs")
         for one in chosen:
             address = str(one.status.address)
@@ -107,7 +109,7 @@ def take(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say) -> None:
         attempt = run.begin(task.id, 1, agent, "")
         outcome: dict[str, Any] = {"tip": source.commit, "branch": source.name, "kept": True}
         try:
-            outcome = field.harvest(task, attempt) if source.address else outcome
+            outcome = field.gather(fleet.get(source.address), attempt) if source.address else outcome
             outcome |= _onto(fleet, run, task, str(outcome.get("tip") or ""))
         except MusterError as error:
             outcome |= {"outcome": "failed", "reason": error.message}

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .. import Fleet
+from .. import Address, Fleet
 from ..errors import MusterError, Refused, UsageError
 from . import author, baseline, classify, collect, conduct, memory, merging, trial
 from . import run as runs
@@ -532,6 +532,9 @@ def check(fleet: Fleet, wish: Wish) -> None:
     if wish.playbooks and not os.path.isdir(wish.playbooks):
         raise UsageError(f"there is no folder {wish.playbooks}", "--playbooks DIR has one TOML file for each test")
     _check_type(fleet, wish.map.spec.type, wish.map.spec.permissions, "-a")
+    if not wish.playbooks:
+        name = Address.parse(f"check-{os.urandom(4).hex()}")
+        fleet.check(wish.map.spec._replace(address=name, message="x", args=wish.map.args))
     check_integrator(fleet, wish)
 
 

@@ -242,9 +242,11 @@ class Integration:
 
     def eject(self, count: int, verdict: Verdict) -> int:
         """Leave out for good what was applied as number `count`; returns the place to go on from."""
-        piece = self.applied[count - 1].piece
+        piece, resolved = self.applied[count - 1].piece, self.applied[count - 1].resolved
         place = self.cut(count)
         self.applied.pop()
+        if resolved:
+            self.resolver.failed(piece)
         self.ejected[piece.name] = LeftOut(f"red in the gate: {verdict.words}", verdict.output)
         self.say({"kind": "ejected", "unit": piece.name, "words": verdict.words})
         return place

@@ -11,6 +11,7 @@ import heapq
 import itertools
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -52,6 +53,9 @@ AGAIN = frozenset({"failed", "invalid", "timeout", "stalled", "lost"})
 
 #: Why an agent is lost that never was at work: whoever made it, or took it away again for that, was killed.
 HALF_MADE = ("create was interrupted", "never started", "destroy was interrupted")
+
+#: How a command ended that could not be run at all: another try cannot either.
+NO_PROGRAM = re.compile("exit 12[67]\\b")
 
 #: Limits that another process may set while a run goes on.
 SETTABLE = ("max_agents", "dollars", "tokens", "launch_rate")
@@ -200,6 +204,8 @@ class Scheduler:
         self.due = math.inf
         self.held: tuple[float, str] = (math.inf, "")
         """Since when nothing is launched and nobody is at work, and why, as it was last told."""
+        self.unsettled = True
+        """It is not known yet what agents from before have spent since."""
         self.begun = 0
         """Attempts that had or have an agent, whoever began them."""
         self._busy: set[Key] = set()
@@ -370,10 +376,7 @@ class Scheduler:
                 job.spent = budget.used(*sight.bills.get(job.name, (None, None)))
                 self._watch(job, status, now)
         for name, (job, attempt, tries) in list(self.left[place].items()):
-            if name not in sight.agents:
-                del self.left[place][name]
-                self.run.clear(attempt)
-            elif tries == CLEAR_TRIES:
+            if tries == CLEAR_TRIES and name in sight.agents:
                 self._abandon(place, name, f"{tries} times it could not be cleared away")
             elif ("clear", f"{job.task.id}#{attempt.number}") not in self._busy:
                 self._clear(job, attempt)
@@ -437,12 +440,16 @@ class Scheduler:
             }
         day, today = self._sum()
         self.governor.spent(now, self.total, agents=self.begun, day=day, today=today, tasks=tasks)
+        if self.unsettled and not self.stages["found"]:
+            self.unsettled = False
+            self.governor.progress(now)  # what was spent while nobody looked brought results, or it will be seen
         for breach in self.governor.over(now):
             if breach.scope == "task":
                 if (job := live.get(breach.task)) and job.stage == "running":
                     self._end(job, Act("end", outcome="over-budget", reason=breach.words))
             elif breach.scope == "progress":
-                self._alert("money", breach.words)
+                if not self.unsettled:
+                    self._alert("money", breach.words)
             else:
                 self._stop_all("over-budget", breach.words)
 
@@ -489,8 +496,11 @@ class Scheduler:
         if not self.governor.may(now, len(self.stages["todo"]), running) and running:
             return
         there = [place for place in self.plan.places if place not in self.silent] if self.silent else self.plan.places
-        if not running and all(now - self.silent.get(place, now) > PATIENCE for place in self.plan.places):
-            self._stop_all("lost", f"no host answers: {', '.join(self.plan.places)}")
+        if not there and not running:
+            nobody = f"no host answers: {', '.join(self.plan.places)}"
+            self._held(now, nobody)
+            if all(now - self.silent[place] > PATIENCE for place in self.plan.places):
+                self._stop_all("lost", nobody)
             return
         good = self.breaker.allowed(there)
         if why := self.breaker.hopeless(there):
@@ -604,7 +614,7 @@ class Scheduler:
             stage = "result" if act.outcome == "invalid" else "work"
             reason = REASONS.get(act.outcome, "")
             own = (job.name, job.task.item)
-            reason = "claimed" if act.claimed else reason
+            reason = "claimed" if act.claimed else "not-installed" if NO_PROGRAM.match(act.reason) else reason
             failure = patterns.classify(stage, act.reason, reason=reason, host=job.place, t=now, own=own)
         self._finish(job, outcome, failure)
 

@@ -73,7 +73,7 @@ class Places:
                 ranked.append((-rank, host.running or 0, index, free))
                 continue
             busy = load - new < slots - young
-            self._short.append(_shortage(host, "load" if busy else scarce, new if busy else young))
+            self._short.append(_shortage(host, "load" if busy else scarce, new if busy else young, self.limits))
             if slots - young >= 1:
                 loaded.append(((host.load or 0.0) / max(1.0, host.cores or 1.0), index))
         heapq.heapify(ranked)
@@ -140,12 +140,15 @@ class Places:
         return most, min(new, most)
 
 
-def _shortage(host: HostLoad, what: str, young: int) -> str:
+def _shortage(host: HostLoad, what: str, young: int, limits: Limits) -> str:
     if what == "load":
-        has = f"load {host.load:.1f} on {host.cores:g} cores"
+        has, limit = f"load {host.load:.1f} on {host.cores:g} cores", f"{limits.max_load:g} a core"
+    elif what == "memory":
+        has, limit = f"{size(host.memory_free or 0.0)} of memory free", f"{size(limits.min_memory)} an agent"
     else:
-        has = f"{size((host.memory_free if what == 'memory' else host.disk_free) or 0.0)} of {what} free"
-    return f"{_name(host)} has {has}" + (f", and {young} just launched" if young else "")
+        has, limit = f"{size(host.disk_free or 0.0)} of disk free", f"{size(limits.min_disk)} stay free"
+    just = f", and {young} just launched" if young else ""
+    return f"{_name(host)} has {has}{just} ([limits] {what}: {limit})"
 
 
 def _name(host: HostLoad) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .limits import Limits, a_dict, a_list, amount, fits, is_number, known, number, span, word
+from .task import counted
 
 #: What agents use up, and the governor measures by asking. Seconds of the run it can tell by itself.
 UNITS = ("dollars", "tokens")
@@ -170,7 +171,7 @@ class Purse:
         most = self.limits.attempts
         if most is not None and self.launched >= most:
             found.append(
-                Breach("run", "agents", self.launched, most, f"{most} agents were launched, all of the budget")
+                Breach("run", "agents", self.launched, most, f"{counted(most, 'agent')} launched, all of the budget")
             )
         day, today = self.limits.day_agents, self._today["agents"].used
         if day and today >= day:

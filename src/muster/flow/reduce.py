@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import Fleet
-from ..errors import MusterError
+from ..errors import MusterError, NotFound
 from . import author, baseline, classify, conduct, improve, integrate, memory, merging, result, trial
 from . import run as runs
 from . import task as tasks
@@ -424,6 +424,16 @@ def _safe(words: str) -> str:
     return "".join(f"\\{char}" if char in "\\`*_[]<>#@|!" else char for char in plain)
 
 
+def check_request(fleet: Fleet, repo: str) -> None:
+    """What `open_request` needs and has not, found before anything is paid for."""
+    if fleet.local.run(["sh", "-c", "command -v gh"]).returncode:
+        raise NotFound("gh, which opens pull requests, is not on your PATH", "install it, or leave out --pr")
+    if not memory.git(fleet, repo, "remote", "get-url", "origin"):
+        raise NotFound(
+            "the repository has no remote called origin to push to", "git remote add origin URL, or leave out --pr"
+        )
+
+
 def open_request(work: Reduction, delivery: Delivery) -> str:
     """Push the branch and open a pull request with the user's own gh; returns its address."""
     repo = str(work.run.about()["repo"])
@@ -443,10 +453,13 @@ def open_request(work: Reduction, delivery: Delivery) -> str:
     ):
         done = work.fleet.local.run(["env", "-C", repo, *argv] if argv[0] == "gh" else argv)
         if done.returncode:
-            words = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise MusterError(
-                f"{argv[0]} failed: {words[-1] if words else done.returncode}", f"the branch is {delivery.branch}"
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            words = next(
+                (line for line in said if line.startswith(("fatal:", "error:", "! "))), said[-1] if said else ""
             )
+            pushed = " and was pushed" if argv[0] == "gh" else ""
+            hint = f"the branch is {delivery.branch}{pushed}; muster reduce {work.run.name} --pr tries it again"
+            raise MusterError(f"{argv[0]} failed: {words or done.returncode}", hint)
     return done.stdout.decode("utf-8", "replace").strip()
 
 

@@ -109,7 +109,7 @@ class Run:
                     "verified": checked.get("result"),
                     "reason": told.get("reason") or words or None,
                     "summary": told.get("summary") or None,
-                    "attempts": len(tries),
+                    "attempts": sum(bool(one.agent.get("name") or one.agent.get("branch")) for one in tries),
                     "agent": last.agent.get("address") if last else None,
                     "branch": told.get("branch"),
                     "commits": told.get("commits"),
@@ -137,7 +137,7 @@ class Run:
         if self.finished():
             return "finished"
         if not self.held():
-            return "interrupted"
+            return "interrupted" if os.path.getsize(self.path("tasks.jsonl")) else "planned"
         return "paused" if self.control().get("state") == "paused" else "running"
 
     # Writing
@@ -270,6 +270,18 @@ def find(home: str, name: str) -> Run:
         names = ", ".join(run.name for run in all_runs(home)[:10]) or "there is none yet"
         raise NotFound(f"there is no run {name!r}", f"runs: {names}")
     return run
+
+
+def before(home: str, run: Run) -> Run | None:
+    """The run before it that did the same in the same repository: what it can be compared with."""
+
+    def work(one: Run) -> list[Any]:
+        about = one.about()
+        same = [about.get(word) for word in ("kind", "repo", "type", "prompt", "args", "paths")]
+        return [*same, bool(about.get("gathered")), _number(about.get("created")) < _number(run.about().get("created"))]
+
+    mine = [*work(run)[:-1], True]
+    return next((one for one in all_runs(home) if one.name != run.name and work(one) == mine), None)
 
 
 def unfinished(home: str, digest: str) -> Run | None:

@@ -78,7 +78,10 @@ def fill(template: str, fields: dict[str, str], where: str) -> str:
             return slot[0][0]
         if slot[1] not in fields:
             known = ", ".join(sorted(fields))
-            raise UsageError(f"{where} has the slot {slot[0]}, and an item without it", f"this item has: {known}")
+            raise UsageError(
+                f"{where} has the slot {slot[0]}, and an item without it",
+                f"this item has: {known}; plain braces are written {{{{ and }}}}",
+            )
         return fields[slot[1]]
 
     return SLOT.sub(value, template)
