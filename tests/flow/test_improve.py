@@ -235,6 +235,14 @@ def test_a_suite_goes_in_and_a_verified_branch_comes_out(shop: World, tmp_path: 
     assert not shop.git("for-each-ref", "refs/muster/runs") and subjects(shop, "muster-run/fix")
 
 
+def test_a_pull_request_that_could_not_be_opened_is_refused_before_anything_is_paid_for(
+    shop: World, tmp_path: Path
+) -> None:
+    result = shop.run("improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), "--pr")
+    assert result.code == 3 and "leave out --pr" in result.stderr, result
+    assert shop.ok("runs", "--json").json == {"runs": []}
+
+
 @pytest.mark.slow
 def test_an_integrator_that_weakens_a_test_is_not_believed(shop: World, tmp_path: Path) -> None:
     """The second of two that collide has a test of its own to bring; the integrator brings a weaker one."""

@@ -331,6 +331,17 @@ def test_a_resolution_is_doubted_as_any_other_change(lab: Lab) -> None:
     assert conflict == asked[0] and lab.files(commit)["src/a.py"] == changed(2, word=b"both")
 
 
+def test_a_resolution_with_which_the_gate_is_red_is_asked_for_anew(lab: Lab) -> None:
+    units = lab.row({"a": {"src/a.py": changed(2)}, "b": {"src/a.py": changed(2, word=b"other")}})
+    asked: list[Conflict] = []
+    gate = Rule(lab, lambda files, tests: "bad" if b"bad" in files["src/a.py"] else "")
+    bad = resolution(lab, {"b": {"src/a.py": changed(2, word=b"bad")}}, asked)
+    assert reason(lab.integrate(units, gate, resolve=bad), "b") == "red in the gate: bad"
+    good = resolution(lab, {"b": {"src/a.py": changed(2, word=b"both")}}, asked)
+    assert names(lab.integrate(units, gate, resolve=good)) == ["a", "b"] and len(asked) == 2
+    assert names(lab.integrate(units, gate, resolve=good)) == ["a", "b"] and len(asked) == 2, "a good one is kept"
+
+
 def test_a_resolution_that_is_nowhere_is_refused(lab: Lab) -> None:
     units = [
         lab.unit("a", {"src/a.py": changed(2)}, severity=1),

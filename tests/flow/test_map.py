@@ -409,3 +409,18 @@ def test_nothing_is_launched_before_all_hosts_could_say_how_much_room_they_have(
     assert field.fullest == 4, "ten hosts that are alike have four each"
     _, field, _ = simulate(tmp_path / "slow", 10, World(hosts=2, dead=(("h0", -1.0),)))
     assert field.began[0] - field.began_at < FIRST_LOOK + 1, "and one that does not answer holds nobody up"
+
+
+def test_what_agents_spent_while_nobody_looked_is_no_alarm(tmp_path: Path) -> None:
+    made = tasks(items("".join(f"t{n}\n" for n in range(8))), "Look at {item}", [])
+    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    field = SimField(World(works=(1.0, 5.0), dollars=(1.0, 1.0)))
+    for task in made:
+        name = f"sim-1-{task.number:04d}"
+        field.launch(task, run.begin(task.id, 1, {"name": name, "place": "h0", "address": name}, "x"))
+    field.t += 1000  # all of them are done by now
+    governor = Governor(Limits(expected_dollars=1.0), field.now())
+    assert Scheduler(
+        run, Plan(("h0",), Rules(True)), governor, Breaker(), field, lambda event: None, random.random
+    ).go()
+    assert run.picture()["outcomes"] == {"ok": 8} and not field.alerts

@@ -151,3 +151,18 @@ def test_an_unfinished_run_of_the_same_input_is_found(tmp_path: Path) -> None:
     assert runs.unfinished(str(tmp_path), "d") is None and runs.unfinished(str(tmp_path), "e")
     assert {one.name for one in runs.all_runs(str(tmp_path))} == {"map-1", other.name}
     assert json.loads(Path(run.path("finished.json")).read_text()) == {"t": 1}
+
+
+def test_a_run_is_compared_with_the_one_before_that_did_the_same(tmp_path: Path) -> None:
+    first = made(tmp_path, "first", repo="/r", created=1.0)
+    made(tmp_path, "other", repo="/r", created=2.0, prompt="something else")
+    made(tmp_path, "gathered", repo="/r", created=3.0, gathered=["x"])
+    last = made(tmp_path, "last", repo="/r", created=4.0)
+    made(tmp_path, "later", repo="/r", created=5.0)
+    found = runs.before(str(tmp_path), last)
+    assert found and found.name == "first" and runs.before(str(tmp_path), first) is None
+
+
+def test_a_run_of_which_nothing_was_begun_is_planned(tmp_path: Path) -> None:
+    assert runs.make(str(tmp_path), "dry", {"digest": "d"}, []).state() == "planned"
+    assert made(tmp_path).state() == "interrupted"

@@ -370,10 +370,10 @@ class Scheduler:
         self.loads[place] = sight.load._replace(load=busy, at=began)
         for job in jobs:
             status = sight.agents.get(job.name)
+            job.spent = budget.used(*sight.bills.get(job.name, (None, None)))
             if job.stage == "found":
                 self._found(job, status)
             else:
-                job.spent = budget.used(*sight.bills.get(job.name, (None, None)))
                 self._watch(job, status, now)
         for name, (job, attempt, tries) in list(self.left[place].items()):
             if tries == CLEAR_TRIES and name in sight.agents:
