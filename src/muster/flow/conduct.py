@@ -74,7 +74,7 @@ def check(fleet: Fleet, wish: Wish) -> None:
 def silent(fleet: Fleet, places: Sequence[str]) -> list[str]:
     """Those of the hosts that do not answer. Unreachable when none of all places does."""
     crew = fleet.crew(32)
-    for place in places:
+    for place in set(places):
         crew.start(place, partial(fleet.glance, place) if place else lambda: None)
     errors: dict[str, MusterError] = {}
     while crew.busy:
