@@ -5,6 +5,9 @@ HERE := $(CURDIR)
 # Where all can be installed, a skipped test is a test that was not run.
 NO_SKIP := $(shell [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo MUSTER_NO_SKIP=1)
 
+# Tests wait more than they compute, and the longest are not left to one worker at the end.
+SPREAD := -n 3 --dist worksteal
+
 # Each script of sh/ runs with lib.sh in front (git-*.sh with git.sh too) and is checked that way, so what it leaves unused of
 # them is no finding; those in sh/agent stand alone.
 define CHECK_SHELL
@@ -35,11 +38,11 @@ clients: setup
 	@sh scripts/setup-clients || true
 
 test: check clients ## check, then every test that is not slow
-	$(NO_SKIP) $(PY) -m pytest -q -n 2 -m 'not slow'
+	$(NO_SKIP) $(PY) -m pytest -q $(SPREAD) -m 'not slow'
 
 test-all: check clients ## everything, with many more examples
 	@sh scripts/setup-clients more || true
-	$(NO_SKIP) MUSTER_EXAMPLES=1000 $(PY) -m pytest -q -n 2
+	$(NO_SKIP) MUSTER_EXAMPLES=1000 $(PY) -m pytest -q $(SPREAD)
 
 check: setup ## lint, types, shell, layers, pages, tutorial
 	$(PY) -m ruff check .

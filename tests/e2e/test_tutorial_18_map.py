@@ -242,7 +242,7 @@ def test_a_budget_of_the_configuration_holds_for_every_run(e2e: E2eSession) -> N
     third = e2e.run(run.replace("frugal", "third"), comment="Eighteen are: what is left does not pay for one more.")
     expect(third).to_exit_with(4)
     expect(third.stderr).to_contain("budget of the day $20.00: $2.00 left, and an agent takes about $9.00")
-    assert [task["attempts"] for task in shown(e2e, "third")["tasks"]] == [1]
+    assert [task["attempts"] for task in shown(e2e, "third")["tasks"]] == [0], "it never had an agent"
     assert {row["state"] for row in agents(e2e).values()} == {"stopped"}
 
 
