@@ -169,6 +169,7 @@ UNHAPPY: dict[str, list[Row]] = {
         Row(2, "improve -a command", "type command takes no task", "-a claude"),
         Row(2, "improve -a replay --integrator command", "type command takes no task", "--integrator claude"),
         Row(2, "improve -a replay --integrator claude", "claude asks a person for permissions", "--permissions bypass"),
+        Row(2, "improve -a replay", "type replay needs one playbook", "--playbooks DIR"),
         Row(2, "improve -a replay --rank luck", "invalid choice: 'luck'", "muster improve --help"),
     ],
     "reduce": [

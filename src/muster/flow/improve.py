@@ -532,10 +532,13 @@ def check(fleet: Fleet, wish: Wish) -> None:
     if wish.playbooks and not os.path.isdir(wish.playbooks):
         raise UsageError(f"there is no folder {wish.playbooks}", "--playbooks DIR has one TOML file for each test")
     _check_type(fleet, wish.map.spec.type, wish.map.spec.permissions, "-a")
+    check_integrator(fleet, wish)
     if not wish.playbooks:
         name = Address.parse(f"check-{os.urandom(4).hex()}")
-        fleet.check(wish.map.spec._replace(address=name, message="x", args=wish.map.args))
-    check_integrator(fleet, wish)
+        try:
+            fleet.check(wish.map.spec._replace(address=name, message="x", args=wish.map.args))
+        except UsageError as error:
+            raise UsageError(error.message, "--playbooks DIR has one TOML file for each test; or -a claude") from None
 
 
 def check_integrator(fleet: Fleet, wish: Wish) -> None:
