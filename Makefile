@@ -5,8 +5,8 @@ HERE := $(CURDIR)
 # Where all can be installed, a skipped test is a test that was not run.
 NO_SKIP := $(shell [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo MUSTER_NO_SKIP=1)
 
-# Tests wait more than they compute, and the longest are not left to one worker at the end.
-SPREAD := -n 3 --dist worksteal
+# The longest tests are not left to one worker at the end.
+SPREAD := -n 2 --dist worksteal
 
 # Each script of sh/ runs with lib.sh in front (git-*.sh with git.sh too) and is checked that way, so what it leaves unused of
 # them is no finding; those in sh/agent stand alone.

@@ -212,7 +212,7 @@ def test_a_kill_of_the_test_process_loses_at_most_the_last_line(tmp_path: Path) 
         "place = Place(os.environ)\n"
         "print(place.root, flush=True)\n"
         "E2eSession(record, place).run('for i in 1 2 3 4 5; do echo line $i; done; printf half; '\n"
-        "    f'until grep -q \"line 4\" {sys.argv[1]}/transcript.txt; do sleep 0.01; done; kill -9 $PPID; sleep 1000')\n"
+        "    f'until grep -qx \"line 4\" {sys.argv[1]}/transcript.txt; do sleep 0.01; done; kill -9 $PPID; sleep 1000')\n"
     )
     done = subprocess.run([sys.executable, program, tmp_path / "a"], capture_output=True, text=True, check=False)
     assert done.returncode == -9
