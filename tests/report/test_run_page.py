@@ -623,7 +623,7 @@ def test_the_verb_takes_the_name_of_a_run_and_compares_it_with_the_one_before(
     old.put(
         "run.json", {**json.loads((old.folder / "run.json").read_text()), "created": START - 9, "name": "improve-1"}
     )
-    Directory(runs / "elsewhere", repo="/work/other", created=START - 1)
+    Directory(runs / "elsewhere", repo="/srv/other", created=START - 1)
     assert cli.main(["report", "improve-2", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     where = runs / "improve-2" / "report" / "index.html"
