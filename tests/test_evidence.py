@@ -14,6 +14,7 @@ ALIVE = {"dead": False, "status": 0, "signal": 0, "pid": 7, "command": "sh"}
 DEAD_0 = {**ALIVE, "dead": True}
 DEAD_3 = {**DEAD_0, "status": 3}
 DEAD_KILLED = {**DEAD_0, "signal": 9}
+RETRIES = {**ALIVE, "retries": True}
 NOW = 1000.0
 
 
@@ -42,6 +43,9 @@ CASES = [
     ("an answer goes on with it", True, events(started=1, permission=4, answered=5), ALIVE, {}, "working", ""),
     ("a limit is waiting", True, events(started=1, limit=(4, {"until": 2000})), ALIVE, {}, "waiting", "limit"),
     ("events of an earlier launch do not count", True, events(turn_end=5, started=6), ALIVE, {}, "starting", ""),
+    ("a refusal that it tells of is work", True, events(started=1, prompt=3, retry=4), ALIVE, {}, "working", "retry"),
+    ("and so is one that its screen shows", True, events(started=1, prompt=3), RETRIES, {}, "working", "retry"),
+    ("a screen from before its turn ended says nothing", True, events(started=1, turn_end=5), RETRIES, {}, "ready", ""),
     ("a queued message does not end the work", True, events(started=1, prompt=3, queued=4), ALIVE, {}, "working", ""),
     ("exit 0 is done", False, events(started=1, exit_=(2, {"code": 0})), DEAD_0, {}, "done", ""),
     ("another exit is failed", False, events(started=1, exit_=(2, {"code": 3})), DEAD_3, {}, "failed", "exit 3"),
@@ -129,6 +133,16 @@ def test_what_follows(
     assert (status.state, status.reason) == (state, reason)
     assert status.why, "every state has a reason why it follows"
     assert {item.source for item in status.evidence} >= {"tmux", *(f"event {kind}" for kind in seen)}
+
+
+def test_a_refusal_is_as_old_as_what_shows_it() -> None:
+    agent = Agent("a-1", "a", "x", created=990.0)
+
+    def refused(pane: dict[str, Any], **times: float) -> float | None:
+        return judge(agent, events(started=1, **times), pane, NOW, speaks=True).refused
+
+    assert refused(ALIVE, prompt=3, retry=4) == 4 and refused(RETRIES, prompt=3) == NOW
+    assert refused(ALIVE, retry=4, answered=5) is None and refused(RETRIES, turn_end=5) is None
 
 
 def test_a_create_whose_process_is_gone_was_interrupted() -> None:

@@ -213,6 +213,8 @@ def _prepare(
         "argv": shlex.join(argv).encode("utf-8", "surrogateescape"),
         "launch": f"timeout={agent.timeout:g} cap={RECORDING_CAP} launch=1\n".encode(),
     }
+    if kind.retries:
+        files["retries"] = kind.retries.encode()
     done = agent._replace(argv=argv, resume=ready.resume, session=ready.session, phase="")
     return done, files
 

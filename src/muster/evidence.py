@@ -75,6 +75,8 @@ def judge(
     seen.sort(key=lambda item: item.t)
 
     def status(state: str, reason: str, since: float, why: str, code: int | None = None, **more: Any) -> Status:
+        if state == "working" and pane and pane.get("retries"):
+            reason, why, more = REASON["retry"], f"{why}, and its screen shows that it tries again", {"refused": now}
         return Status(
             agent, "", "", state, reason, since or agent.created, now, why, tuple(seen), exit_code=code, **more
         )
@@ -147,6 +149,7 @@ def judge(
         _time(event),
         f"the newest thing its client said is {kind!r}",
         until=until,
+        refused=_time(event) if kind == "retry" else None,
     )
 
 
@@ -207,9 +210,9 @@ def resets(text: str, t: float) -> float | None:
         return None
 
 
-def screened(status: Status, screen: str, tells: str) -> Status:
-    """With the last line of the screen that tells something (`tells`, a regular expression). It changes no state."""
-    lines = [line.strip() for line in screen.split("\n") if tells and re.search(tells, line[:1000])]
+def screened(status: Status, screen: str, looks: str) -> Status:
+    """With the last line of the screen that `looks` so (a regular expression). It changes no state."""
+    lines = [line.strip() for line in screen.split("\n") if looks and re.search(looks, line[:1000])]
     if not lines:
         return status
     return status._replace(evidence=(*status.evidence, Evidence("screen", status.now, lines[-1][:200])))

@@ -229,9 +229,9 @@ class Fleet:
         """The same agent with one more piece of evidence, for which its terminal is looked at."""
         from . import tmux
 
-        tells = self._known(one.agent.type).tells
-        shown = (tmux.screen(one.host, one.agent.id) or "") if tells and one.status.state in LIVE else ""
-        return evidence.screened(one.status, shown, tells)
+        looks = self._known(one.agent.type).retries
+        shown = (tmux.screen(one.host, one.agent.id) or "") if looks and one.status.state in LIVE else ""
+        return evidence.screened(one.status, shown, looks)
 
     def bills(self, statuses: Sequence[Status]) -> list[Bill]:
         """What each of them used, and what that cost."""

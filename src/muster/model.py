@@ -174,6 +174,8 @@ class Status(NamedTuple):
     last_line: str = ""
     exit_code: int | None = None
     until: float | None = None
+    refused: float | None = None
+    """When its model was last seen to refuse it, where its client tries again by itself."""
     result: str = ""
     """The first line of what it submitted; nobody has looked into it."""
 

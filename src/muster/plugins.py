@@ -67,8 +67,9 @@ class AgentType(NamedTuple):
     """Its client fires events for its turns; else it is a plain command."""
     shows: dict[str, str] = {}
     """What the last line of its terminal looks like (regular expressions) when it is `ready`, `waiting` or `working`."""
-    tells: str = ""
-    """Which lines of its screen are worth telling by `explain` (a regular expression), such as that it tries again."""
+    retries: str = ""
+    """What a line of its screen looks like while its model refuses it and it tries again by itself (an extended regular expression,
+    which tmux looks for); best one that nothing it prints of others can look like."""
     receipt: str = ""
     """The event that proves that it took a message; empty: text can only be typed."""
     takes: bool = True
@@ -164,7 +165,7 @@ def _from_toml(name: str, data: dict[str, Any]) -> AgentType:
     for key in ("shows", "files", "lines", "env"):
         if not all(isinstance(value, str) for value in values.get(key, {}).values()):
             raise UsageError(f"[types.{name}.{key}] takes strings only")
-    for pattern in (*values.get("shows", {}).values(), values.get("tells", ""), values.get("box", "")):
+    for pattern in (*values.get("shows", {}).values(), values.get("retries", ""), values.get("box", "")):
         try:
             re.compile(pattern)
         except re.error as error:

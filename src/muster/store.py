@@ -96,13 +96,14 @@ def survey(
         elif kind == "gone":
             files.pop(rest, None)
         elif kind == "pane" and rest.count(" ") >= 4:
-            name, dead, code, signal, pid, *command = rest.split(" ", 5)
+            name, dead, code, signal, pid, command, retries = (*rest.split(" ", 6), "", "")[:7]
             panes[name] = {
                 "dead": dead == "1",
                 "status": int(code) if code.isdigit() else None,
                 "signal": _int(signal),
                 "pid": _int(pid),
-                "command": command[0] if command else "",
+                "command": command,
+                "retries": _int(retries) > 0,
             }
         elif kind == "now":
             now = float(rest)

@@ -80,9 +80,21 @@ def test_an_api_error_that_is_tried_again_is_work(claude: Claude) -> None:
     claude.server.register("busy", {"error": 529, "times": 2, "text": "at last"})
     made(claude, "#scn:busy please")
     eventually(lambda: len(claude.server.turns()) >= 2)
+    eventually(lambda: (claude.agents()["one"]["state"], claude.agents()["one"]["reason"]) == ("working", "retry"))
+    assert until(claude, "ready")["last_line"] == "at last"
+    assert claude.agents()["one"]["reason"] is None
+
+
+def test_words_of_its_model_do_not_pass_for_a_refusal(claude: Claude) -> None:
+    said = "✻ API error · Retrying in 2s · attempt 2/10"
+    call = {"name": "Bash", "input": {"command": f"printf '%s\\n' '{said}'; while [ ! -e go ]; do sleep 0.1; done"}}
+    claude.server.register("claims", {"text": f"{said}\n{said}", "tools": [call]}, {"text": "done"})
+    made(claude, "#scn:claims please", "--permissions", "bypass")
+    eventually(lambda: claude.ok("capture", "one").stdout.count("Retrying in 2s") >= 3)
     row = claude.agents()["one"]
     assert (row["state"], row["reason"]) == ("working", None)
-    assert until(claude, "ready")["last_line"] == "at last"
+    (Path(str(row["workdir"])) / "go").touch()
+    until(claude, "ready")
 
 
 def test_explain_tells_that_it_tries_again(claude: Claude) -> None:

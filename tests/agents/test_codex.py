@@ -181,7 +181,7 @@ def test_an_interrupted_turn_is_over(codex: Codex) -> None:
 def test_a_failed_turn_is_told_and_so_is_a_limit_and_one_that_is_tried_again_is_work(codex: Codex) -> None:
     codex.server.register("limit", {"error": 429, "kind": "usage_limit_reached", "message": "enough"})
     codex.server.register("bad", {"error": 400, "message": "no good"})
-    codex.server.register("over", {"error": 529, "times": 2, "text": "after all"})
+    codex.server.register("over", {"error": 503, "times": 10, "text": "after all"})
     codex.made("#scn:bad please")
     row = codex.until("ready")
     assert row["reason"] == "failed turn" and "no good" in row["last_line"]
@@ -192,6 +192,8 @@ def test_a_failed_turn_is_told_and_so_is_a_limit_and_one_that_is_tried_again_is_
     row = codex.until("waiting")
     assert row["reason"] == "limit" and "usage limit" in row["last_line"]
     codex.ok("message", "one", "-m", "#scn:over please")
+    eventually(lambda: (codex.agents()["one"]["state"], codex.agents()["one"]["reason"]) == ("working", "retry"))
+    assert "Reconnecting" in codex.ok("explain", "one").stdout
     eventually(lambda: codex.agents()["one"]["last_line"] == "after all")
     assert codex.until("ready")["reason"] is None
 

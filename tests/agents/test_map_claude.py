@@ -14,7 +14,7 @@ RULES = '[permissions]\nallow = ["Bash(touch *)", "Bash(git *)", "Bash(submit *)
 USAGE = {"usage": {"input": 100, "output": 10}}
 SUBMIT = {"shell": "submit --outcome ok --summary 'It is done.'", **USAGE}
 END = {"text": "That is all.", **USAGE}
-LIMITED = {"error": 429, "times": 2, "retry_after": 1}
+LIMITED = {"error": 429, "times": 2, "retry_after": 3}
 
 
 def work(name: str) -> dict[str, Any]:
@@ -29,6 +29,22 @@ SCRIPTS = {
     "invalid": ([work("invalid"), {"shell": "sh spoil.sh", **USAGE}, END], 5),
     "forgetful": ([work("forgetful"), END], 4),
 }
+
+
+def test_a_run_launches_fewer_while_a_model_refuses_clients_that_try_again(claude: Claude) -> None:
+    """Claude Code tells nobody that it is refused; its screen does."""
+    config = claude.home / ".config" / "muster" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(RULES)
+    claude.server.register("refused", {**LIMITED, **SUBMIT}, END)
+    words = ("map", "-a", "claude", "--permissions", "policy", "--run", "refused", "--json")
+    done = claude.ok(*words, "-p", "#scn:{item} please", input=b"refused\n", timeout=120)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    slowed = [event for event in events if event["kind"] == "slowed"]
+    assert len(slowed) == 1 and slowed[0]["at_once"] == 1, "of one that is at work, half, but never none"
+    assert slowed[0]["reason"].startswith("overload: next try in ") and slowed[0]["agent"] == "refused-0001"
+    assert [event["outcome"] for event in events if event["kind"] == "outcome"] == ["ok"]
+    assert [request.status for request in claude.server.turns()][:3] == [429, 429, 200]
 
 
 @pytest.mark.slow
@@ -69,6 +85,7 @@ def test_ten_clients_come_to_their_outcomes(claude: Claude) -> None:
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     told = Counter(event["task"] for event in events if event["kind"] == "told")
     assert told == {tasks["invalid"]["id"]: 1, tasks["forgetful"]["id"]: 1}
+    assert {event["task"] for event in events if event["kind"] == "slowed"} == {tasks["limited"]["id"]}
 
     for name, task in tasks.items():
         assert claude.git("log", "--format=%s", f"main..{task['branch']}") == f"Add {name}"

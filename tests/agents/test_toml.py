@@ -23,7 +23,7 @@ guard = "/!"
 box = '^❯\s*$'
 clear = ["C-u", "C-u"]
 yes = ["1"]
-tells = "Retrying in "
+retries = "Retrying in "
 shows = { waiting = "Enter to confirm" }
 
 [types.mine.env]

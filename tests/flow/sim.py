@@ -189,7 +189,7 @@ class SimField:
         for name, one in self.agents[place].items():
             seen[name] = self._status(name, one, reset)
             if crowded and seen[name].state == "working" and one.end != "hang":
-                seen[name] = seen[name]._replace(reason="retry", since=self.t)
+                seen[name] = seen[name]._replace(reason="retry", refused=self.t)
             share = min(1.0, (self.t - one.begun) / one.works)
             bills[name] = (one.dollars * share if self.world.priced else None, int(share * 10_000))
         free = self.world.memory - len(self.agents[place]) * self.world.per_agent

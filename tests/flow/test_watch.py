@@ -170,10 +170,10 @@ def test_a_limit_without_an_end_is_told_once_tried_more_and_more_seldom_and_then
 
 
 def test_a_client_that_tries_again_by_itself_is_a_sign_of_overload_each_time() -> None:
-    first, memo = watch(seen("working", "retry", since=1.0), Memo(NOW), NOW, CLIENT)
+    first, memo = watch(seen("working", "retry", refused=1.0), Memo(NOW), NOW, CLIENT)
     assert (first.what, first.limited) == ("wait", "overload")
-    assert not watch(seen("working", "retry", since=1.0), memo, NOW, CLIENT)[0].limited
-    assert watch(seen("working", "retry", since=2.0), memo, NOW, CLIENT)[0].limited == "overload"
+    assert not watch(seen("working", "retry", refused=1.0), memo, NOW, CLIENT)[0].limited
+    assert watch(seen("working", "retry", refused=2.0), memo, NOW, CLIENT)[0].limited == "overload"
 
 
 def test_what_an_agent_says_of_its_end_is_known_as_its_own_words() -> None:

@@ -132,7 +132,8 @@ TYPE = AgentType(
     prompt="argument",
     speaks=True,
     shows={"waiting": "Enter to confirm"},
-    tells="Retrying in ",
+    # Its own lines alone begin in the first column, behind one sign; what its model or a tool says is indented, or behind another.
+    retries="^[^ ●❯>]+ .*Retrying in [0-9]+s .* attempt [0-9]+/[0-9]+",
     receipt="prompt",
     translate=translate,
     guard="/!",

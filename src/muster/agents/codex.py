@@ -162,6 +162,7 @@ TYPE = AgentType(
     argv=("codex",),
     prompt="argument",
     speaks=True,
+    retries=r"^[•◦] Reconnecting\.\.\. [0-9]+/[0-9]+ \([^)]* esc to interrupt\)$",
     receipt="prompt",
     translate=translate,
     guard="/!",

@@ -66,13 +66,14 @@ class Governor:
             # Each success adds one until the first sign of a limit; from then on, as many as run add one together.
             self._window = min(self._window + (1 / self._window if self._pressed else 1.0), self._ceiling)
 
-    def pressure(self, now: float, kind: str, until: float | None = None) -> None:
-        """A rate limit, a spent quota or overload was seen; `until` is when that limit ends, where it is known.
+    def pressure(self, now: float, kind: str, until: float | None = None) -> bool:
+        """A rate limit, a spent quota or overload was seen; `until` is when that limit ends, where it is known. True when it is
+        news: from now on there are fewer at once.
 
         The moments of several kinds all count, and of one kind the latest.
         """
         if is_number(until) and until <= now:
-            return  # over, by its own word: it is only still to be read
+            return False  # over, by its own word: it is only still to be read
         # Whoever meets a limit while nothing is launched was at work before: the same sign, seen later.
         echo = self._cut is not None and (0 <= now - self._cut < CUT_SECONDS or now < self._blocked())
         reset = min(until, now + RESET_MAX) if is_number(until) else None
@@ -88,6 +89,7 @@ class Governor:
         if reset is None and (not echo or now >= self._blocked()):
             self._pause = max(self._pause, now + min(PAUSE_MAX, PAUSE_SECONDS * 2 ** min(self._strikes, 20)))
             self._strikes += 1
+        return not echo
 
     def spent(
         self,

@@ -407,7 +407,7 @@ class Scheduler:
             return  # it does not know yet what it is to answer for
         act, job.memo = watch(status, job.memo, now, self.plan.rules)
         if act.limited:
-            self.governor.pressure(now, act.limited, act.until)
+            self._pressed(job, now, act.limited, act.until)
         if act.what in ("tell", "answer"):
             self._note("told", job, text=act.text[:200])
             attempt = job.last
@@ -419,6 +419,11 @@ class Scheduler:
             self._end(job, act)
         elif self.stopping in ("cancelled", "over-budget", "failed"):
             self._end(job, Act("end", outcome=self.stopping, reason="the run was stopped"))
+
+    def _pressed(self, job: Job, now: float, kind: str, until: float | None) -> None:
+        if self.governor.pressure(now, kind, until):
+            at_once = self.governor.window
+            self._note("slowed", job, reason=f"{self.governor.why(now)}; then {at_once} at once", at_once=at_once)
 
     # Money
 
@@ -662,7 +667,7 @@ class Scheduler:
             self._tell_people(alert or self.breaker.withdrawn(now, job.task.id))
             return
         if failure.kind in ("rate-limit", "overload"):
-            self.governor.pressure(now, failure.kind)
+            self._pressed(job, now, failure.kind, None)
         self._tell_people(self.breaker.failed(failure, now, job.task.id))
 
     def _tell_people(self, alert: Alert | None) -> None:

@@ -107,8 +107,8 @@ def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[
         return _without(Act("end", outcome="failed", reason=why), memo), memo
     if rules.stall and now - memo.active > rules.stall:
         return Act("end", outcome="stalled", reason=f"no sign of work for {now - memo.active:.0f} s"), memo
-    if status.state == "working" and status.reason == "retry" and memo.limited != status.since:
-        return Act(limited="overload"), memo._replace(limited=status.since)
+    if status.refused is not None and memo.limited != status.refused:
+        return Act(limited="overload"), memo._replace(limited=status.refused)
     return Act(), memo
 
 

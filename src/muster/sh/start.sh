@@ -49,11 +49,13 @@ END
 	mv -f "$mu_home/.conf.$mu_id" "$mu_home/tmux.conf"
 fi
 
-# How it ended is told by its wrapper, unless that was killed too: then tmux tells the user.
+# What a line of its screen looks like while it tries again: `survey` asks tmux whether there is one.
 set --
+if [ -s "$mu_dir/retries" ]; then set -- ';' set-option @retries "$(cat "$mu_dir/retries")"; fi
+# How it ended is told by its wrapper, unless that was killed too: then tmux tells the user.
 if [ -s "$mu_dir/notify/command" ]; then
 	# shellcheck disable=SC2016  # for the shell that tmux starts
-	set -- ';' set-hook pane-died 'run-shell -b '\''exec sh "$MUSTER_AGENT_DIR/bin/notify" died "#{pane_dead_status}" "#{pane_dead_signal}"'\'
+	set -- "$@" ';' set-hook pane-died 'run-shell -b '\''exec sh "$MUSTER_AGENT_DIR/bin/notify" died "#{pane_dead_status}" "#{pane_dead_signal}"'\'
 fi
 
 # The server's own environment is small and the same for all: an agent's comes by its wrapper.

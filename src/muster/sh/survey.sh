@@ -4,7 +4,7 @@
 #   now EPOCH
 #   load LOAD CORES MEMORY DISK: with `load`, how busy the host is (of one minute; what wants to run now, if that is less), and
 #     what it has left in KB; - is not known
-#   pane SESSION DEAD STATUS SIGNAL PID COMMAND
+#   pane SESSION DEAD STATUS SIGNAL PID COMMAND RETRIES: the last is the line of its screen that shows that it tries again
 #   dir ID
 #   file ID/NAME<TAB>line, file ../names/NAME<TAB>ID
 #   gone ID: it went to the trash while its files were read, so some of them may be missing here
@@ -36,7 +36,7 @@ if [ "$1" = one ]; then
 else
 	set -- -a
 fi
-mu_tmux list-panes "$@" -F 'pane #{session_name} #{?pane_dead,1,0} #{?#{==:#{pane_dead_status},},-,#{pane_dead_status}} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command}' 2>/dev/null || :
+mu_tmux list-panes "$@" -F 'pane #{session_name} #{?pane_dead,1,0} #{?#{==:#{pane_dead_status},},-,#{pane_dead_status}} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command} #{?@retries,#{C/r:#{@retries}},0}' 2>/dev/null || :
 
 # The command's name is the agent's own choice, so it was stripped of newlines; so are odd names of folders.
 # shellcheck disable=SC2086  # patterns
