@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
+import os
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from muster.flow.run import Attempt
 from muster.flow.task import Task
 
 GB = 1 << 30
+#: Where the directories of large simulated runs are made: what they take is the scheduler's time and not the disk's.
+IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 RESULT = json.dumps(
     {"version": 1, "outcome": "ok", "summary": "done", "reason": "", "escalate": [], "artifacts": [], "t": 1}
 )
@@ -99,7 +102,8 @@ class SimField:
         self.queue: list[tuple[float, int, Ended]] = []
         self.order = itertools.count()
         self.agents: dict[str, dict[str, One]] = defaultdict(dict)
-        self.most = 0
+        self.many = self.most = 0
+        """Agents there are, and the most there were at once."""
         self.began: list[float] = []
         self.runs: Counter[str] = Counter()
         self.limits: dict[float, float] = {}
@@ -170,12 +174,12 @@ class SimField:
         self.runs[task.id] += 1
         works = self.chance.uniform(*self.world.works)
         place = str(attempt.agent["place"])
-        self.agents[place][str(attempt.agent["name"])] = One(
-            self.t, works, end, self.chance.uniform(*self.world.dollars)
-        )
+        name = str(attempt.agent["name"])
+        self.many += name not in self.agents[place]
+        self.agents[place][name] = One(self.t, works, end, self.chance.uniform(*self.world.dollars))
         if self.chance.random() < self.world.cut:
             raise Unreachable(f"host {place} did not answer within 5 s")
-        self.most = max(self.most, sum(map(len, self.agents.values())))
+        self.most = max(self.most, self.many)
         self.fullest = max(self.fullest, len(self.agents[place]))
 
     def look(self, place: str) -> Sight:
@@ -183,7 +187,7 @@ class SimField:
         if self.chance.random() < self.world.unreachable:
             raise Unreachable(f"host {place} did not answer within 5 s")
         reset = self._quota()
-        crowded = bool(self.world.crowd) and sum(map(len, self.agents.values())) > self.world.crowd
+        crowded = 0 < self.world.crowd < self.many
         self.looks, self.crowded = self.looks + 1, self.crowded + crowded
         seen, bills = {}, {}
         for name, one in self.agents[place].items():
@@ -196,9 +200,9 @@ class SimField:
         return Sight(seen, bills, HostLoad(place, 8, 0.1 * len(self.agents[place]), free, 100 * GB))
 
     def _quota(self) -> float:
-        """When the quota that is spent now is there again; 0 when it is not spent. Reckoned once a second."""
+        """When the quota that is spent now is there again; 0 when it is not spent. Reckoned every three seconds."""
         quota, window = self.world.quota
-        if not quota or self.t < self.reckoned + 1:
+        if not quota or self.t < self.reckoned + 3:
             return self.reset
         start = self.t - self.t % window
         used = sum(self.t - max(start, one.begun) for ones in self.agents.values() for one in ones.values())
@@ -252,4 +256,5 @@ class SimField:
             raise MusterError("it does not go away")
         one = self.agents[str(attempt.agent["place"])].pop(str(attempt.agent["name"]), None)
         if one:
+            self.many -= 1
             self.worked.append((self.t, min(one.works, self.t - one.begun)))

@@ -6,6 +6,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from muster.flow import budget, run
 from muster.flow.governor import Limits, Spend
 from muster.flow.task import items, tasks
@@ -87,3 +91,19 @@ def test_what_former_runs_came_to_is_expected_of_the_next(tmp_path: Path) -> Non
     assert budget.mean(str(tmp_path), "/r", "claude") == Spend(2.0, 100, 60.0)
     assert budget.mean(str(tmp_path), "/elsewhere", "claude") == Spend(2.0, 100, 60.0), "better than nothing"
     assert budget.mean(str(tmp_path), "/r", "codex").dollars is None
+
+
+SPENDS = st.builds(Spend, st.none() | st.floats(0, 1e6), st.integers(0, 10**9))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.none() | SPENDS), max_size=40))
+def test_a_sum_whose_parts_change_is_the_sum_of_what_they_are_now(changes: list[tuple[str, Spend | None]]) -> None:
+    found = budget.Sum()
+    for name, part in changes:
+        found.put(name, part)
+    now = {name: part for name, part in dict(changes).items() if part}
+    expected, total = budget.add(*now.values()), found.total()
+    assert (total.dollars is None, total.tokens) == (expected.dollars is None, expected.tokens)
+    assert total.dollars == pytest.approx(expected.dollars, abs=1e-6)
+    assert found.parts == now

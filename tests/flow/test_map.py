@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,13 @@ from muster.flow.run import Attempt
 from muster.flow.task import Task, items, tasks
 from muster.flow.watch import Rules
 
-from .sim import TROUBLED, One, SimField, World
+from .sim import IN_MEMORY, TROUBLED, One, SimField, World
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+        yield Path(folder)
 
 
 def simulate(
@@ -212,9 +220,9 @@ def test_more_than_the_provider_takes_is_found_out_and_kept_below(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_ten_thousand_tasks_on_two_hundred_hosts(tmp_path: Path) -> None:
+def test_ten_thousand_tasks_on_two_hundred_hosts(in_memory: Path) -> None:
     """Every limit is met."""
-    world = TROUBLED
+    world, tmp_path = TROUBLED, in_memory
     picture, field, scheduler = simulate(tmp_path, 10_000, world, max_agents=1000, launch_rate=50.0, burst=50)
     assert picture["outcomes"]["ok"] > 9_000 and field.most <= 1000 and field.early == 0
     assert field.fullest * world.per_agent <= world.memory

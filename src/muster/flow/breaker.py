@@ -10,6 +10,7 @@ from .patterns import CAUSES, STAGES, Failure, cause, diagnose, fingerprint, mom
 
 #: Whatever went well before: so many times `n` failures with hardly anything else among them are too many.
 ROW, ROW_SHARE = 2, 0.8
+ORDER = {stage: place for place, stage in enumerate(STAGES)}
 
 
 class Alert(NamedTuple):
@@ -249,8 +250,7 @@ def _on(hosts: Sequence[str | None]) -> str:
 
 
 def _after(stage: str, other: str) -> bool:
-    order = {name: place for place, name in enumerate(STAGES)}
-    return order.get(stage, -1) > order.get(other, -1)
+    return ORDER.get(stage, -1) > ORDER.get(other, -1)
 
 
 def _list(value: object) -> list[Any]:

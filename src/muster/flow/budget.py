@@ -62,6 +62,30 @@ def add(*all: Spend) -> Spend:
     return Spend(dollars, tokens, seconds, agents)
 
 
+class Sum:
+    """Of parts that come, change and go, so that nobody adds up all of them for each change."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Spend] = {}
+        self._dollars, self._tokens, self._unpriced = 0.0, 0.0, 0
+
+    def put(self, name: str, part: Spend | None) -> None:
+        """This is its part now; None: it has none any more."""
+        before = self.parts.pop(name, None)
+        for one, sign in ((before, -1), (part, 1)):
+            if one is not None:
+                self._unpriced += sign * (one.dollars is None)
+                self._dollars += sign * (one.dollars or 0.0)
+                self._tokens += sign * (one.tokens or 0)
+        if part is not None:
+            self.parts[name] = part
+        elif not self.parts:
+            self._dollars = 0.0  # sums of floats are not undone to the last digit
+
+    def total(self) -> Spend:
+        return Spend(None if self._unpriced else max(0.0, self._dollars), self._tokens)
+
+
 def used(dollars: object, tokens: object, seconds: float = 0.0) -> Spend:
     """What an agent used. One that tells of no tokens uses none; of tokens without a price the cost is not known."""
     count = int(known(tokens) or 0)

@@ -31,12 +31,14 @@ LOOK_SECONDS, LOOK_MAX = 1.0, 4.8
 AGENTS_A_SECOND, HOSTS_A_SECOND = 60, 25
 #: What all agents spent is added up this often at most, and when one has ended.
 SUM_SECONDS = 0.5
+#: What has ended within so long is one occasion to decide what comes next.
+TICK = 0.05
 #: So long nothing is launched before each host was looked at: the first that answers would get all of them.
 FIRST_LOOK = 5.0
 #: So many agents are made at once on one host: more of them get in each other's way.
 LAUNCHING = 6
-#: The state of the governor is written down this often.
-SAVE_SECONDS = 10.0
+#: What governor and breaker know is written down this often while something happens, and this often while nothing does.
+SAVE_SECONDS, SAVE_MAX = 10.0, 60.0
 #: A host that does not answer for so long has lost its agents.
 PATIENCE = 600.0
 HARVEST_AGAIN = 15.0
@@ -129,8 +131,12 @@ class Job:
     """
 
     def __init__(self, task: Task, tries: list[Attempt]) -> None:
-        self.task, self.tries = task, tries
-        self.stage = "todo"
+        self.task, self.stage = task, "todo"
+        self.tries: list[Attempt] = []
+        self.name = self.place = ""
+        """Of the agent that has it, or had it last."""
+        for attempt in tries:
+            self.tried(attempt)
         self.memo = Memo(0.0)
         self.not_before = self.since = 0.0
         self.act = Act()
@@ -142,13 +148,12 @@ class Job:
     def last(self) -> Attempt:
         return self.tries[-1]
 
-    @property
-    def place(self) -> str:
-        return str(self.last.agent.get("place", "")) if self.tries else ""
-
-    @property
-    def name(self) -> str:
-        return str(self.last.agent.get("name", "")) if self.tries else ""
+    def tried(self, attempt: Attempt) -> None:
+        """One more attempt, or the last one again, of which no agent came."""
+        if self.tries and self.last.number == attempt.number:
+            self.tries.pop()
+        self.tries.append(attempt)
+        self.name, self.place = str(attempt.agent.get("name", "")), str(attempt.agent.get("place", ""))
 
 
 #: Stages in which an agent is looked at, and in which there is or may be one.
@@ -191,8 +196,10 @@ class Scheduler:
         self.loads: dict[str, HostLoad] = {}
         self.used = Spend()
         """Of the attempts that are over."""
+        self.flying = budget.Sum()
+        """Of those that are not, by task."""
         self.total = Spend()
-        """With those that run."""
+        """Together."""
         self.paused = self.interrupted = False
         self.stopping = ""
         """Empty, `drain`, or the outcome with which everything is ended."""
@@ -201,6 +208,8 @@ class Scheduler:
         self.alerted: set[str] = set()
         self.asked = 0
         self.saved = self.summed = self.heeded = 0.0
+        self.noted = False
+        """Something has happened since what is known was written down."""
         self.due = math.inf
         self.held: tuple[float, str] = (math.inf, "")
         """Since when nothing is launched and nobody is at work, and why, as it was last told."""
@@ -262,17 +271,22 @@ class Scheduler:
             }
         ):
             self._look(place)
+        pause, decided = 0.0, -math.inf
         while not self._over():
-            for ended in self.field.done(self._pause()):
+            for ended in self.field.done(pause):
                 self._took(ended)
             now = self.field.now()
+            if 0 < (pause := decided + TICK - now) <= TICK:
+                continue
+            decided = now
             self._heed(now)
             if now >= self.due:
                 self._look_around(now)
             self._again(now)
             self._launch(now)
-            if now - self.saved > SAVE_SECONDS:
+            if now - self.saved > (SAVE_SECONDS if self.noted else SAVE_MAX):
                 self._save(now)
+            pause = self._pause(now)
         self._sum()  # of those that ended last, for the day's budget
         self._save(self.field.now())
         return len(self.stages["over"]) == len(self.jobs)
@@ -300,19 +314,18 @@ class Scheduler:
         self.due = min(self.due, at)
 
     def _over(self) -> bool:
-        if any(kind in ("look", "clear") for kind, _ in self._busy) or any(self.left.values()):
-            return False  # what is left is cleared away first
-        if len(self.stages["over"]) == len(self.jobs):
-            return True
-        return bool(self.stopping) and not any(self.stages[stage] for stage in ALIVE)
+        done = len(self.stages["over"]) == len(self.jobs)
+        if not done and not (self.stopping and not any(self.stages[stage] for stage in ALIVE)):
+            return False
+        # What is left is cleared away first.
+        return not any(self.left.values()) and not any(kind in ("look", "clear") for kind, _ in self._busy)
 
-    def _pause(self) -> float:
-        now = self.field.now()
+    def _pause(self, now: float) -> float:
         moments = [self.due]
         moments += [job.not_before for job in (*self.stages["later"].values(), *self.stages["ending"].values())]
         if (at := self.governor.next(now)) is not None:
             moments.append(at)
-        return min(max(min(moments) - now, 0.02), 1.0)
+        return min(max(min(moments) - now, TICK), 1.0)
 
     def _every(self, place: str) -> float:
         """So many seconds are between two looks at a host."""
@@ -366,11 +379,12 @@ class Scheduler:
         self.silent.pop(place, None)
         sight: Sight = ended.value
         # What launching keeps busy is free again as soon as that is done.
-        busy = None if sight.load.load is None else max(0.0, sight.load.load - self.launching[place])
-        self.loads[place] = sight.load._replace(load=busy, at=began)
+        name, cores, busy, memory, disk, *_ = sight.load
+        busy = None if busy is None else max(0.0, busy - self.launching[place])
+        self.loads[place] = HostLoad(name, cores, busy, memory, disk, self.alive[place], True, began)
         for job in jobs:
             status = sight.agents.get(job.name)
-            job.spent = budget.used(*sight.bills.get(job.name, (None, None)))
+            self._spent(job, budget.used(*sight.bills.get(job.name, (None, None))))
             if job.stage == "found":
                 self._found(job, status)
             else:
@@ -427,7 +441,13 @@ class Scheduler:
 
     # Money
 
+    def _spent(self, job: Job, spend: Spend) -> None:
+        if spend != job.spent:
+            job.spent = spend
+            self.flying.put(job.task.id, spend)
+
     def _count(self, job: Job, outcome: dict[str, Any]) -> None:
+        self.flying.put(job.task.id, None)
         used = budget.used(outcome.get("cost_usd"), outcome.get("tokens"))
         self.used = budget.add(self.used, used)
         job.before = budget.add(job.before, used._replace(seconds=outcome.get("seconds") or 0))
@@ -438,10 +458,12 @@ class Scheduler:
         if 0 <= now - self.summed < SUM_SECONDS:
             return
         self.summed = now
-        live, limits, tasks = self._live(), self.governor.limits, {}
+        limits, tasks = self.governor.limits, {}
         if limits.task_dollars or limits.task_tokens or limits.task_seconds:
             tasks = {
-                name: budget.add(job.before, job.spent._replace(seconds=now - job.since)) for name, job in live.items()
+                name: budget.add(job.before, job.spent._replace(seconds=now - job.since))
+                for stage in ("running", "ending", "harvesting")
+                for name, job in self.stages[stage].items()
             }
         day, today = self._sum()
         self.governor.spent(now, self.total, agents=self.begun, day=day, today=today, tasks=tasks)
@@ -450,7 +472,7 @@ class Scheduler:
             self.governor.progress(now)  # what was spent while nobody looked brought results, or it will be seen
         for breach in self.governor.over(now):
             if breach.scope == "task":
-                if (job := live.get(breach.task)) and job.stage == "running":
+                if job := self.stages["running"].get(breach.task):
                     self._end(job, Act("end", outcome="over-budget", reason=breach.words))
             elif breach.scope == "progress":
                 if not self.unsettled:
@@ -458,12 +480,9 @@ class Scheduler:
             else:
                 self._stop_all("over-budget", breach.words)
 
-    def _live(self) -> dict[str, Job]:
-        return {**self.stages["running"], **self.stages["ending"], **self.stages["harvesting"]}
-
     def _sum(self) -> budget.Today:
         """What the run has spent, written down as a part of what the day has."""
-        self.total = budget.add(self.used, *(job.spent for job in self._live().values()))
+        self.total = budget.add(self.used, self.flying.total())
         seconds = self.governor.seconds(self.field.now())
         return self.field.today(self.total._replace(seconds=seconds, agents=self.begun))
 
@@ -514,9 +533,9 @@ class Scheduler:
         self._canary(now, there, running)
         if not good:
             return
-        spare = {place: LAUNCHING - self.launching[place] for place in good if self.launching[place] < LAUNCHING}
-        wanted = min(len(self.stages["todo"]), sum(spare.values()))
-        rooms = self.governor.room(now, wanted, running, [self._load(place) for place in spare])
+        hosts = [self._load(place) for place in good if self.launching[place] < LAUNCHING]
+        wanted = min(len(self.stages["todo"]), LAUNCHING * len(good) - len(self.stages["launching"]))
+        rooms = self.governor.room(now, wanted, running, hosts)
         self._held(now, "" if rooms or running else self.governor.why(now))
         if not rooms and not running:
             # Nobody is left who could make a difference: what holds the next one back holds it for ever.
@@ -555,9 +574,9 @@ class Scheduler:
             self.breaker.withdrawn(now, job.task.id)
 
     def _load(self, place: str) -> HostLoad:
-        load, running = self.loads.get(place) or HostLoad(place), self.alive[place]
-        if load.running != running:
-            load = self.loads[place] = load._replace(running=running)
+        load, running = self.loads.get(place), self.alive[place]
+        if load is None or load.running != running:
+            load = self.loads[place] = (load or HostLoad(place))._replace(running=running)
         return load
 
     def _begin_attempt(self, job: Job, place: str, now: float) -> None:
@@ -567,8 +586,9 @@ class Scheduler:
         name = f"{self.run.name}-{job.task.number:04d}" + (f"-{number}" if number > 1 else "")
         agent = {"name": name, "place": place, "address": f"{name}@{place}" if place else name, "begun": now}
         attempt = self.run.begin(job.task.id, number, agent, job.task.prompt)
-        job.tries = [*(job.tries[:-1] if again else job.tries), attempt]
-        job.since, job.memo, job.spent = now, Memo(now, active=now), Spend()
+        job.tried(attempt)
+        job.since, job.memo = now, Memo(now, active=now)
+        self._spent(job, Spend())
         self._move(job, "launching")
         self._note("launch", job)
         self._begin(("launch", job.task.id), lambda: self.field.launch(job.task, attempt))
@@ -718,7 +738,7 @@ class Scheduler:
         number = job.last.number if again else len(job.tries) + 1
         attempt = self.run.begin(job.task.id, number, agent, job.task.prompt)
         told = {"outcome": outcome, "reason": reason, "final": True, "kept": True, "t": self.field.now()}
-        job.tries = [*(job.tries[:-1] if again else job.tries), self.run.end(attempt, told)]
+        job.tried(self.run.end(attempt, told))
         self._move(job, "over")
         self._note("outcome", job, outcome=outcome, reason=reason, final=True)
 
@@ -765,10 +785,11 @@ class Scheduler:
         if job is not None:
             about = {"task": job.task.id, "attempt": job.last.number if job.tries else 0}
             about["agent"] = job.last.agent.get("address") if job.tries else None
+        self.noted = True
         self.say(self.run.event(kind, self.field.now(), **about, **fields))
 
     def _save(self, now: float) -> None:
-        self.saved = now
+        self.saved, self.noted = now, False
         state = {"governor": self.governor.to_json(now), "breaker": self.breaker.to_json()}
         write(self.run.path("state.json"), json.dumps(state).encode())
 

@@ -37,13 +37,17 @@ class HostLoad(NamedTuple):
 
 
 class _Slots(NamedTuple):
-    """How many more agents fit on a host."""
+    """How many more agents fit on a host, by one measurement."""
 
+    host: HostLoad
+    limits: Limits
     room: float
     """By memory and disk."""
     scarce: str
     """Which of them is the less."""
     load: float
+    free: float
+    """By all of them."""
 
 
 class Places:
@@ -51,8 +55,8 @@ class Places:
         self.limits = limits
         # Of each host, when the agents were launched that a measurement may not show yet
         self._young: dict[str, deque[float]] = {}
-        # Of each host, its last measurement and what followed from it: one is asked for a thousand times
-        self._kept: dict[str, tuple[Limits, HostLoad, _Slots]] = {}
+        # Of each host what followed from its last measurement: one is asked for a thousand times
+        self._kept: dict[str, _Slots] = {}
         self._short: list[str] = []
 
     def take(self, now: float, count: int, hosts: Sequence[HostLoad], idle: bool) -> list[str]:
@@ -60,17 +64,25 @@ class Places:
         about as much. Where only load is in the way and the run is idle, one is placed all the same: the load may be somebody else's
         and stay, and a run may be slow but does not stand still.
         """
-        hosts = [host for host in hosts if host.reachable]
         self._short = []
         ranked: list[tuple[float, int, int, float]] = []
         loaded: list[tuple[float, int]] = []
+        limits, kept, all_young = self.limits, self._kept, self._young
         for index, host in enumerate(hosts):
-            slots, scarce, load = self._slots(host)
-            young, new = self._young_on(now, host) if host.name in self._young else (0, 0)
-            free = min(slots - young, load - new)
+            if not host.reachable:
+                continue
+            name = host.name
+            found = kept.get(name)
+            if found is None or found[0] is not host or found[1] is not limits:
+                found = kept[name] = self._slots(host)
+            _, _, slots, scarce, load, free = found
+            young = new = 0
+            if all_young.get(name):
+                young, new = self._young_since(now, host)
+                free = min(slots - young, load - new)
             if free >= 1:
-                rank = free if free < math.inf else SLOTS_UNKNOWN - (host.running or 0)
-                ranked.append((-rank, host.running or 0, index, free))
+                running = host.running or 0
+                ranked.append((-free if free < math.inf else running - SLOTS_UNKNOWN, running, index, free))
                 continue
             busy = load - new < slots - young
             self._short.append(_shortage(host, "load" if busy else scarce, new if busy else young, self.limits))
@@ -111,9 +123,7 @@ class Places:
                 self._young.setdefault(grant[1], deque()).append(min(grant[0], now))
 
     def _slots(self, host: HostLoad) -> _Slots:
-        limits, kept = self.limits, self._kept.get(host.name)
-        if kept and kept[1] is host and kept[0] is limits:
-            return kept[2]
+        limits = self.limits
         room, scarce, load = math.inf, "", math.inf
         if limits.min_memory and is_number(host.memory_free):
             room, scarce = fits(host.memory_free, limits.min_memory), "memory"
@@ -121,15 +131,12 @@ class Places:
             room, scarce = min((room, scarce), (fits(host.disk_free - limits.min_disk, limits.agent_disk), "disk"))
         if limits.max_load and is_number(host.load) and is_number(host.cores):
             load = fits(limits.max_load * max(1.0, host.cores) - host.load, limits.agent_load)
-        self._kept[host.name] = limits, host, _Slots(room, scarce, load)
-        return self._kept[host.name][2]
+        return _Slots(host, limits, room, scarce, load, min(room, load))
 
-    def _young_on(self, now: float, host: HostLoad) -> tuple[int, int]:
+    def _young_since(self, now: float, host: HostLoad) -> tuple[int, int]:
         """Agents launched there that the measurement does not show yet, and those of them that it does not show as load. Those
         that are gone already take no room."""
-        moments = self._young.get(host.name)
-        if not moments:
-            return 0, 0
+        moments = self._young[host.name]
         measured = now if host.at is None else min(now, host.at)
         while moments and moments[0] <= measured - SETTLE_SECONDS:
             moments.popleft()

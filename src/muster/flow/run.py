@@ -302,8 +302,9 @@ def write(path: str, content: bytes | dict[str, Any]) -> None:
     """The whole file or none: to another name first."""
     data = content if isinstance(content, bytes) else json.dumps(content, ensure_ascii=True).encode() + b"\n"
     temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "wb") as file:
-        file.write(data)
+    with open(temporary, "wb", buffering=0) as file:
+        while data:
+            data = data[file.write(data) :]
     os.replace(temporary, path)
 
 

@@ -85,7 +85,8 @@ def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[
     mark = (status.state, status.reason, status.since, status.last_line, str(status.usage), status.result)
     if mark != memo.mark:
         memo = memo._replace(mark=mark, active=now)
-    memo = memo._replace(missing=0.0)
+    if memo.missing:
+        memo = memo._replace(missing=0.0)
     if status.result and status.result != memo.flawed and (rules.speaks or status.state in ENDED or _valid(status)):
         return _submitted(status, memo, now)
     if status.state in ENDED:
