@@ -82,6 +82,24 @@ def test_a_user_without_any_setting_is_asked_nothing(codex: Codex) -> None:
     assert config.read_text() == "[tui]\nscreen_reader_detection_done = true\n", "its own note; nobody's trust is in it"
 
 
+DIALOG = """#!/bin/sh
+stty -echo -icanon
+printf 'Hooks need review\\n  esc skip\\n'
+head -c 1 >/dev/null # and nothing comes of it
+head -c 1 >/dev/null
+printf '\\033c\\033]2;Ready\\007> '
+exec sleep 1000
+"""
+
+
+def test_a_key_that_the_client_threw_away_is_pressed_again(codex: Codex) -> None:
+    """At its start Codex forgets what was typed before it reads; its dialog would stay for ever."""
+    (codex.bin / "codex").write_text(DIALOG)
+    (codex.bin / "codex").chmod(0o755)
+    codex.ok("create", "one", "codex", "--no-connect")
+    codex.until("ready")
+
+
 def test_messages_are_delivered_once_and_whole(codex: Codex) -> None:
     codex.ok("create", "one", "codex", "--no-connect")
     assert codex.until("ready")["reason"] is None

@@ -20,7 +20,7 @@ size() { wc -c 2>/dev/null <"$1" || echo 0; }
 
 case $what in
 start)
-	calm=0 skipped=
+	calm=0 seen=0
 	while alive && [ "$calm" -lt 3 ]; do
 		pause 0.2
 		case $(title) in
@@ -29,10 +29,11 @@ start)
 		*) calm=0 ;;
 		esac
 		# Hooks that the user has not reviewed are not for us to trust: they do not run.
-		case $skipped,$(pane capture-pane -p) in
-		,*'Hooks need review'*'esc skip'*)
-			skipped=1
-			pane send-keys Escape
+		# At its start the client throws away what was typed before: where the dialog stays, the key is pressed again after a while.
+		case $(pane capture-pane -p) in
+		*'Hooks need review'*'esc skip'*)
+			[ $((seen % 20)) != 0 ] || pane send-keys Escape
+			seen=$((seen + 1))
 			;;
 		esac
 		[ "$1" != told ] || [ -f "$dir/ev/prompt" ] || calm=0
