@@ -21,6 +21,8 @@ import pytest
 
 from muster import prices
 
+from .support import events
+
 SRC = Path(__file__).parent.parent / "src"
 TIMEOUT = 60.0
 # A suite that was started in the background (`nohup make test &`) has these ignored, and every program it starts would too.
@@ -220,6 +222,7 @@ class World:
     def end(self) -> None:
         self.run("stop", "--all", "--grace", "0")
         self.tmux("kill-server")
+        events.check(self.muster_home)
 
 
 @pytest.fixture

@@ -330,9 +330,9 @@ def run_json(world: World, argv: Argv, **more: Any) -> tuple[int, Any]:
 
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.stem)
-def test_every_schema_is_one_and_belongs_to_a_verb_or_is_the_result_of_a_task(path: Path) -> None:
+def test_every_schema_is_one_and_belongs_to_a_verb_or_to_a_run(path: Path) -> None:
     Draft202012Validator.check_schema(load(path.stem))
-    assert path.stem in {*map(dashed, VERBS), "common", "result"}
+    assert path.stem in {*map(dashed, VERBS), "common", "event", "result"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -17,6 +17,7 @@ import pytest
 from muster.tutorial import E2eSession
 
 from ..conftest import Sshd, end_agents, seen_before
+from ..support import events
 
 CLIENT = """#!/bin/sh
 say() { "$MUSTER_AGENT_DIR/bin/event" "$@"; }
@@ -40,6 +41,7 @@ def e2e(e2e: E2eSession) -> Iterator[E2eSession]:
     seen_before(e2e.home / ".local" / "state" / "muster")
     yield e2e
     outside(e2e, "muster", "stop", "--all", "--grace", "0")
+    events.check(e2e.home / ".local" / "state" / "muster")
 
 
 def outside(e2e: E2eSession, *argv: str, cwd: Path | None = None) -> str:

@@ -737,7 +737,7 @@ def test_the_same_from_bare_verbs(shop: World, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done
-    assert shop.git("log", "--format=%s", "main..pipeline").splitlines() == ["Change shop.py"] * 4
+    assert shop.git("log", "--format=%s", "main..pipeline").splitlines() == ["Change shop.py"] * 4, done.stdout.decode()
     assert "left for the integrator: muster/fix-test_label muster/fix-test_tax" in done.stdout.decode()
     assert failing(shop, tmp_path, "pipeline~2") == {"test_label", "test_tax"}
     assert not failing(shop, tmp_path, "pipeline"), "what the integrator did is in it"

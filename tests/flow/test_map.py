@@ -21,6 +21,7 @@ from muster.flow.run import Attempt
 from muster.flow.task import Task, items, tasks
 from muster.flow.watch import Rules
 
+from ..support import events
 from .sim import IN_MEMORY, TROUBLED, One, SimField, World
 
 
@@ -40,6 +41,7 @@ def simulate(
     plan = Plan(tuple(f"h{n}" for n in range(world.hosts)), Rules(True, stall), retries)
     scheduler = Scheduler(run, plan, governor, Breaker(), field, lambda event: None, random.Random(2).random)
     assert scheduler.go()
+    events.check(tmp_path)
     picture = run.picture()
     assert sum(picture["outcomes"].values()) == count, "every task has an outcome"
     gone = {host for host, _ in world.dead}
