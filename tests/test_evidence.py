@@ -231,13 +231,19 @@ def test_a_limit_that_is_over_needs_nobody() -> None:
         assert (found.state, found.reason) == (state, reason)
 
 
+def test_a_limit_may_end_in_the_next_year() -> None:
+    said, end = (datetime.fromisoformat(f"{day}+00:00").timestamp() for day in ("2026-12-30T04:20", "2027-01-02T00:00"))
+    assert resets("You've hit your weekly limit · resets Jan 2, 12am (UTC)", said) == end
+
+
 @pytest.mark.parametrize(
     ("text", "then"),
     [
         ("You've hit your limit · resets 6:20am (UTC)", "2026-11-16T06:20:00+00:00"),
         ("You've hit your limit · resets 3am (UTC)", "2026-11-17T03:00:00+00:00"),
         ("You've hit your weekly limit · resets Nov 20, 3pm (UTC)", "2026-11-20T15:00:00+00:00"),
-        ("You've hit your weekly limit · resets Jan 2, 12am (UTC)", "2027-01-02T00:00:00+00:00"),
+        ("You've hit your weekly limit · resets Jan 2, 12am (UTC)", ""),
+        ("You've hit your weekly limit · resets Nov 16, 4:20am (UTC)", ""),
         ("You've hit your limit · resets 7am (Europe/Berlin)", "2026-11-16T06:00:00+00:00"),
         ("You've hit your limit · resets 25pm (UTC)", ""),
         ("You've hit your limit · resets Feb 31, 3pm (UTC)", ""),

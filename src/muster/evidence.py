@@ -204,7 +204,9 @@ def resets(text: str, t: float) -> float | None:
         at = said.replace(hour=int(hour) % 12 + 12 * (half == "pm"), minute=int(minute or 0), second=0, microsecond=0)
         if month:
             at = at.replace(month=datetime.strptime(month, "%b").month, day=int(day))
-            return (at if at > said else at.replace(year=at.year + 1)).timestamp()
+            at = at if at > said else at.replace(year=at.year + 1)
+            # No window is longer than a week: it was over when it was said.
+            return at.timestamp() if at - said < timedelta(days=9) else None
         return (at if at > said else at + timedelta(days=1)).timestamp()
     except (ValueError, OSError, KeyError):
         return None

@@ -65,6 +65,10 @@ def each(work: Callable[[A], B], items: Iterable[A], limit: int = 16) -> list[Ou
     return [result for result in results if result is not None]
 
 
+#: How many of a crew do what must not wait.
+APART = 32
+
+
 class Crew(Generic[A]):
     """Work that goes on beside the caller's own, under keys; `done` hands over what has ended.
 
@@ -74,16 +78,13 @@ class Crew(Generic[A]):
     def __init__(self, limit: int = 16) -> None:
         self.busy: set[A] = set()
         self._ended: queue.SimpleQueue[Outcome[A, object]] = queue.SimpleQueue()
-        self._todo: queue.SimpleQueue[tuple[A, Callable[[], object]]] = queue.SimpleQueue()
-        self._limit, self._threads, self._idle = limit, 0, threading.Semaphore(0)
+        self._gangs = (_Gang(limit, self._ended), _Gang(APART, self._ended))
 
-    def start(self, key: A, work: Callable[[], object]) -> None:
+    def start(self, key: A, work: Callable[[], object], apart: bool = False) -> None:
+        """`apart`: it does not wait for what takes long; that has threads of its own."""
         assert key not in self.busy, f"{key} is under way"
         self.busy.add(key)
-        self._todo.put((key, work))
-        if not self._idle.acquire(blocking=False) and self._threads < self._limit:
-            self._threads += 1
-            threading.Thread(target=self._work, daemon=True).start()
+        self._gangs[apart].start(key, work)
 
     def done(self, timeout: float) -> list[Outcome[A, object]]:
         """What has ended; waits for the first of it, at most so long. An error that is no `MusterError` is a bug, and is raised."""
@@ -99,6 +100,21 @@ class Crew(Generic[A]):
             if isinstance(outcome.value, _Bug):
                 raise outcome.value.error
         return found
+
+
+class _Gang(Generic[A]):
+    """Up to `limit` threads, each made when there is none to spare."""
+
+    def __init__(self, limit: int, ended: queue.SimpleQueue[Outcome[A, object]]) -> None:
+        self._ended = ended
+        self._todo: queue.SimpleQueue[tuple[A, Callable[[], object]]] = queue.SimpleQueue()
+        self._limit, self._threads, self._idle = limit, 0, threading.Semaphore(0)
+
+    def start(self, key: A, work: Callable[[], object]) -> None:
+        self._todo.put((key, work))
+        if not self._idle.acquire(blocking=False) and self._threads < self._limit:
+            self._threads += 1
+            threading.Thread(target=self._work, daemon=True).start()
 
     def _work(self) -> None:
         while True:

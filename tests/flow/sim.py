@@ -129,6 +129,9 @@ class SimField:
     def asked(self) -> int:
         return 0
 
+    def rest(self, seconds: float) -> None:
+        self.t += seconds
+
     def today(self, total: Spend) -> Today:
         self.booked = total
         return Today("day", total._replace(dollars=(total.dollars or 0.0) + self.world.spent_today))

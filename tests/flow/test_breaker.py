@@ -34,11 +34,23 @@ def test_n_of_a_kind_within_the_time_pause_launching() -> None:
     assert not breaker.allows("box2") and not breaker.allows("other")
 
 
-def test_one_stage_of_one_host_is_a_kind_too_and_different_failures_elsewhere_are_none() -> None:
+def test_launches_that_fail_on_one_host_are_a_kind_whatever_they_say() -> None:
     words = ["error: a", "error: b", "error: c"]
     near, far = Breaker(n=3), Breaker(n=3)
-    assert [bool(near.failed(broke("a", text=text), 1.0)) for text in words] == [False, False, True]
+    assert [bool(near.failed(classify("launch", text, host="a"), 1.0)) for text in words] == [False, False, True]
     assert not any(far.failed(broke(host, text=text), 1.0) for host, text in zip("abc", words, strict=True))
+
+
+def test_work_that_fails_in_different_ways_is_one_host_s_fault_only_where_others_do_well() -> None:
+    """Half of a test suite may be red, each test in its own way: that is what the agents are for."""
+    alone, among = Breaker(n=3), Breaker(n=3)
+    for number in range(20):
+        alone.succeeded("a", 1.0)
+        assert alone.failed(broke("a", text=f"error: {chr(97 + number)}"), 1.0) is None
+    for _ in range(3):
+        among.succeeded("b", 1.0)
+    told = [among.failed(broke("a", text=f"error: {word}"), 1.0) for word in "abc"]
+    assert told[-1] and not among.allows("a") and among.allows("b")
 
 
 def test_limits_never_open_it() -> None:

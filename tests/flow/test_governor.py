@@ -245,7 +245,7 @@ def test_hosts_of_which_nothing_is_known_share_and_hold_nothing_back() -> None:
         (
             HostLoad("", disk_free=2 * GB),
             0,
-            "no room: this machine has 2.0 GB of disk free ([limits] disk: 2.0 GB stay free)",
+            "no room: this machine has 2.0 GB of disk free ([limits] disk: 2.0 GB stay free beside 100 MB for each new agent)",
         ),
         (HostLoad("box", disk_free=2 * GB + (350 << 20)), 3, "no room: box is full for now"),
         (HostLoad("box", cores=2, load=6.0), 0, "no room: box has load 6.0 on 2 cores ([limits] load: 3 a core)"),

@@ -191,13 +191,13 @@ def test_what_nobody_can_price_is_not_paid_for_by_a_budget(tmp_path: Path) -> No
 def test_money_without_progress_ends_the_run(tmp_path: Path) -> None:
     ends = (("ok", 0.0), ("failed", 1.0))
     picture, field, _ = simulate(tmp_path, 300, World(hosts=2, ends=ends), retries=0, dollars=10_000.0)
-    assert picture["outcomes"].keys() <= {"failed", "over-budget"} and len(field.began) < 100
+    assert picture["outcomes"].keys() <= {"failed", "cancelled", "over-budget"} and len(field.began) < 100
 
 
 def test_where_all_fail_the_run_ends_also_for_those_that_were_to_be_tried_again(tmp_path: Path) -> None:
     world = World(works=(1.0, 40.0), ends=(("failed", 1.0),))
     picture, field, _ = simulate(tmp_path, 60, world, retries=5)
-    assert picture["outcomes"] == {"failed": 60} and len(field.began) < 60
+    assert picture["outcomes"].keys() == {"failed", "cancelled"} and len(field.began) < 60
 
 
 def test_an_agent_that_a_killed_process_left_is_cleared_away_also_when_all_is_done(tmp_path: Path) -> None:

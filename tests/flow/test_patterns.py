@@ -225,12 +225,15 @@ def test_the_end_of_a_limit_is_taken_from_what_is_known_then_from_the_words() ->
         return classify("work", text, t=1000.0, **facts).until
 
     assert until("hit your limit", until=5000.0) == 5000.0
-    assert until('usage_limit_reached "resets_at":1772180859, "resets_in_seconds":30') == 1000.0 + patterns.LONGEST_WAIT
+    assert (
+        until('usage_limit_reached "resets_at":1772180859, "resets_in_seconds":30') == 1000.0 + patterns.WORDS_LONGEST
+    )
     assert until('usage_limit_reached "resets_in_seconds": 30') == 1030.0
     assert until("429 Too Many Requests, retry-after: 12") == 1012.0
-    assert (
-        until("You've hit your usage limit. Try again in 3 days 4 hours 11 minutes.")
-        == 1000 + 3 * 86400 + 4 * 3600 + 660
+    assert until("You've hit your usage limit. Try again in 41 minutes 11 seconds.") == 1000 + 41 * 60 + 11
+    days = "You've hit your usage limit. Try again in 3 days 4 hours 11 minutes."
+    assert until(days) == 1000 + patterns.WORDS_LONGEST, (
+        "of what is only said it is tried from time to time whether it is true"
     )
     assert until("Rate limit reached for x. Please try again in 1.5s.") == 1001.5
     assert until("Rate limit reached for x. Please try again in 20ms.") == pytest.approx(1000.02)

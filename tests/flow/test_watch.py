@@ -169,11 +169,36 @@ def test_a_limit_without_an_end_is_told_once_tried_more_and_more_seldom_and_then
     assert watch(status._replace(since=NOW + 9), memo, NOW + 9, CLIENT)[0].limited == "quota", "it met it once more"
 
 
-def test_a_client_that_tries_again_by_itself_is_a_sign_of_overload_each_time() -> None:
+def test_a_client_that_is_refused_and_tries_again_is_one_sign_of_overload_each_time_it_begins() -> None:
     first, memo = watch(seen("working", "retry", refused=1.0), Memo(NOW), NOW, CLIENT)
     assert (first.what, first.limited) == ("wait", "overload")
-    assert not watch(seen("working", "retry", refused=1.0), memo, NOW, CLIENT)[0].limited
-    assert watch(seen("working", "retry", refused=2.0), memo, NOW, CLIENT)[0].limited == "overload"
+    again, memo = watch(seen("working", "retry", refused=2.0), memo, NOW + 1, CLIENT)
+    assert not again.limited, "one that is refused for an hour must not hold back all others all the time"
+    _, memo = watch(seen("working"), memo, NOW + 2, CLIENT)
+    assert watch(seen("working", "retry", refused=3.0), memo, NOW + 3, CLIENT)[0].limited == "overload"
+
+
+def test_a_client_that_is_refused_has_not_stalled_for_some_hours() -> None:
+    memo, refused = Memo(NOW, active=NOW), seen("working", "retry", refused=1.0)
+    for minute in range(6 * 60):
+        act, memo = watch(refused, memo, NOW + 60 * minute, CLIENT)
+        assert act.what == "wait"
+    assert watch(refused, memo, NOW + 6 * 3600 + 120, CLIENT)[0].outcome == "stalled"
+
+
+def test_a_limit_that_claims_to_end_in_years_holds_nobody_for_more_than_a_week() -> None:
+    memo, told = Memo(NOW), []
+    for day in range(30):
+        now = NOW + 86400 * day
+        # The event is written anew each time, as whoever wants to hold up a run would do.
+        act, memo = watch(seen("waiting", "limit", since=now, until=now + 1e9, now=now), memo, now, CLIENT)
+        told.append(act)
+    assert all(act.until and act.until <= NOW + 8 * 86400 for act in told if act.limited)
+    assert [act.what for act in told].index("end") == 9 and told[9].outcome == "stalled"
+
+
+def test_a_result_is_taken_also_where_a_clock_is_ahead() -> None:
+    assert watch(seen("ready", since=NOW + 500, result=GOOD), Memo(NOW), NOW, CLIENT)[0].outcome == "ok"
 
 
 def test_what_an_agent_says_of_its_end_is_known_as_its_own_words() -> None:

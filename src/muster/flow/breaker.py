@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .patterns import CAUSES, STAGES, Failure, cause, diagnose, fingerprint, moment, telling
+from .patterns import CAUSES, LAUNCHING, STAGES, Failure, cause, diagnose, fingerprint, moment, telling
 
 #: Whatever went well before: so many times `n` failures with hardly anything else among them are too many.
 ROW, ROW_SHARE = 2, 0.8
@@ -210,6 +210,8 @@ class Breaker:
         theirs = bool(good) if len(hosts) == 1 else len(good) >= len(hosts) and not hosts.keys() & set(came)
         blame = cause(failures, bool(good))
         diagnosis = diagnose(failures, len(failures) + came_there)
+        if not key and not theirs and stage not in LAUNCHING:
+            return None  # each failed in its own way, and nothing says that it is this host that is at fault
         at_fault: list[str | None] = [*hosts] if theirs else [None]
         for host in at_fault:
             self.pauses[host] = Pause(now, stage, key, blame, diagnosis)

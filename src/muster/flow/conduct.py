@@ -17,7 +17,7 @@ from . import task as tasks
 from .breaker import Breaker
 from .field import FleetField
 from .governor import Governor, Limits
-from .map import Plan, Scheduler
+from .map import ENDED_BY_US, SETTABLE, Plan, Scheduler
 from .purse import Estimate
 from .watch import Rules
 
@@ -106,7 +106,7 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[runs.Run, bool]:
             raise UsageError(f"run {wish.name} was made for other input", "--run ANOTHER-NAME")
         if known and not wish.new:
             return known[0], False
-    elif not wish.new and (found := runs.unfinished(fleet.home, digest)):
+    elif not wish.new and (found := next((run for run in runs.of(fleet.home, digest) if not over(run)), None)):
         return found, False
     about = {
         "digest": digest,
@@ -123,14 +123,24 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[runs.Run, bool]:
 
 def go(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
     """Run it to its end (True), or to where somebody asked for one. `Refused` when another process runs it."""
-    if run.finished():
+    if over(run):
         return True
     with run.holding():
-        done = work(fleet, wish, run, say, shown)
+        reopen = bool(run.finished())
+        if reopen:
+            os.unlink(run.path("finished.json"))
+        say(run.event("begun", time.time(), run=run.name, tasks=len(run.tasks())))
+        done = work(fleet, wish, run, say, shown, reopen=reopen)
         memory.escalate(fleet.home, run)
         if done:
             finish(run, say)
         return done
+
+
+def over(run: runs.Run) -> bool:
+    """Nothing of it is left to be done: also what was stopped, or for which there was no budget, can be."""
+    told = run.finished()
+    return told is not None and not any((told.get("outcomes") or {}).get(name) for name in ENDED_BY_US)
 
 
 def stop(fleet: Fleet, run: runs.Run, say: Say) -> None:
@@ -152,6 +162,7 @@ def work(
     *,
     only: Iterable[str] | None = None,
     wanted: str = "",
+    reopen: bool = False,
 ) -> bool:
     """All tasks that the run has now, or `only` some of them by their ids, by the process that holds it."""
     kind = fleet.type(wish.spec.type)
@@ -162,9 +173,13 @@ def work(
     governor = Governor.from_json(limits, state.get("governor"), field.now())
     breaker = Breaker()
     breaker.restore(state.get("breaker"))
+    if any(pause.state == "stopped" for pause in breaker.pauses.values()):
+        breaker.lift()  # whoever begins again has seen to it, or finds out
     if run.control() or wanted:
-        run.ask(state=wanted)  # and no more what was asked of the process before
-    plan = Plan(wish.places, rules(kind, wish), wish.retries, None if only is None else frozenset(only))
+        # No more what was asked of the process before: what is typed now counts.
+        run.ask(state=wanted, **dict.fromkeys(SETTABLE))
+    chosen = None if only is None else frozenset(only)
+    plan = Plan(wish.places, rules(kind, wish), wish.retries, chosen, reopen)
     scheduler = Scheduler(run, plan, governor, breaker, field, say, random.random)
     field.waits = lambda: shown(scheduler)
     undo = field.heed_interrupts()

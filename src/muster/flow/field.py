@@ -34,14 +34,24 @@ class FleetField:
         self.watch = fleet.watch(beside=True)
         self.waits: Callable[[], None] = lambda: None
         """Called each time nothing is left to do but wait, for a display."""
+        self.created = float(run.about().get("created") or 0.0)
+        self._told = time.time(), time.monotonic()
 
     # Time and work
 
     def now(self) -> float:
-        return time.time()
+        """The time of day. It never goes back: where the clock is set back, it goes on from where it was."""
+        t, ticks = self._told
+        elapsed = time.monotonic()
+        self._told = max(time.time(), t + elapsed - ticks), elapsed
+        return self._told[0]
+
+    def rest(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def begin(self, key: Key, work: Callable[[], object]) -> None:
-        self.crew.start(key, work)
+        # Whoever looks waits for nobody: budgets are held to what was seen.
+        self.crew.start(key, work, apart=key[0] == "look")
 
     def done(self, timeout: float) -> list[Any]:
         self.waits()
@@ -57,12 +67,13 @@ class FleetField:
         return self.interrupts
 
     def heed_interrupts(self) -> Callable[[], None]:
-        """Count Ctrl-C from now on; returns how to undo it. Whoever asks for an end by SIGTERM asks once and does not wait long."""
+        """Count Ctrl-C from now on; returns how to undo it. Whoever asks for an end by SIGTERM asks once and does not wait long. A
+        terminal that is closed asks for nothing: agents that nobody watches would cost the more."""
 
         def count(number: int, frame: object) -> None:
-            self.interrupts += 2 if number == signal.SIGTERM else 1
+            self.interrupts += {int(signal.SIGINT): 1, int(signal.SIGTERM): 2}.get(number, 0)
 
-        before = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
         def undo() -> None:
             for number, handler in before.items():
@@ -95,23 +106,42 @@ class FleetField:
             raise
 
     def _mine(self, attempt: Attempt) -> Any:
-        """The agent of an attempt. NotFound where there is none, or it is somebody else's that has its name."""
-        one = self.fleet.get(str(attempt.agent["address"]))
-        labels = one.agent.labels
-        if (labels.get("run"), labels.get("task")) != (self.run.name, attempt.task):
+        """The agent of an attempt, also one that was renamed. NotFound where there is none, or it is somebody else's that has its name."""
+        name = str(attempt.agent["name"])
+        try:
+            one = self.fleet.get(str(attempt.agent["address"]))
+        except NotFound:
+            seen = self._all(str(attempt.agent["place"])).get(name)
+            if seen is None:
+                raise
+            one = self.fleet.get(str(seen.address))
+        if not self._ours(one.status, attempt.task):
             raise NotFound(f"{one.agent.name} is no agent of {self.run.name}")
         return one
 
+    def _ours(self, status: Status, task: str = "") -> bool:
+        """A name of a run is used again when that was removed: an agent older than the run is not its."""
+        agent = status.agent
+        return (
+            agent.labels.get("run") == self.run.name
+            and agent.created >= self.created
+            and task in ("", agent.labels.get("task"))
+        )
+
+    def _all(self, place: str) -> dict[str, Status]:
+        """Its agents on a host, by the names that they were given by the run."""
+        return {_born(status): status for status in self.fleet.glance(place).statuses if self._ours(status)}
+
     def look(self, place: str) -> Sight:
         glance = self.fleet.glance(place)
-        mine = [status for status in glance.statuses if status.agent.labels.get("run") == self.run.name]
+        mine = [status for status in glance.statuses if self._ours(status)]
         self.watch.see(mine)
         bills = self.fleet.bills(mine)
         load = glance.load
         host = HostLoad(place, load.cores, load.load, load.memory, load.disk)
         return Sight(
-            {status.agent.name: status for status in mine},
-            {status.agent.name: (bill.cost_usd, bill.tokens) for status, bill in zip(mine, bills, strict=True)},
+            {_born(status): status for status in mine},
+            {_born(status): (bill.cost_usd, bill.tokens) for status, bill in zip(mine, bills, strict=True)},
             host,
         )
 
@@ -124,12 +154,14 @@ class FleetField:
             return self.gather(self._mine(attempt), attempt)
         except NotFound as error:
             return {"harvest_errors": [error.message]}
+        except OSError as error:
+            raise MusterError(f"{os.strerror(error.errno or 0)}: {attempt.folder}") from error
 
     def gather(self, one: Any, attempt: Attempt) -> dict[str, Any]:
         """All that an agent left, whosever it is, into the attempt's folder."""
         status, address = one.status, str(one.status.address)
         errors: list[str] = []
-        told: dict[str, Any] = {"harvest_errors": errors}
+        told: dict[str, Any] = {"harvest_errors": errors, "kept": False}
 
         def part(name: str, work: Callable[[], object]) -> None:
             """One thing that it left. A host that does not answer is no answer; what else goes wrong is told, and the rest goes on."""
@@ -139,6 +171,8 @@ class FleetField:
                 raise
             except (MusterError, OSError) as error:
                 errors.append(f"{name}: {getattr(error, 'message', error)}")
+                # What could not be brought home stays where it is.
+                told["kept"] = told["kept"] or not isinstance(error, NotFound)
 
         def put(name: str, content: bytes) -> None:
             write(os.path.join(attempt.folder, name), content)
@@ -161,8 +195,6 @@ class FleetField:
         if one.agent.base:
             part("diff", lambda: self._diff(one, os.path.join(attempt.folder, "diff.patch"), errors))
             part("commits", lambda: told.update(self._commits(one)))
-        # What could not be brought home stays where it is.
-        told["kept"] = any(error.startswith("commits:") for error in errors)
         return told
 
     def _artifacts(self, one: Any, attempt: Attempt, errors: list[str]) -> None:
@@ -206,7 +238,8 @@ class FleetField:
     def clear(self, attempt: Attempt) -> None:
         """One that has not done its task, or whose work could not be brought home, is only stopped: somebody may want to see to it."""
         told = attempt.outcome or {}
-        keep = self.keep or told.get("kept") or (attempt.final and told.get("outcome") != "ok")
+        # One without an outcome is half made, and made anew.
+        keep = bool(told) and (self.keep or told.get("kept") or (attempt.final and told.get("outcome") != "ok"))
         try:
             one = self._mine(attempt)
         except NotFound:
@@ -218,6 +251,12 @@ class FleetField:
         if told.get("tip") and told.get("commits") and told.get("repo") and not keep:
             # Its branch went with it. Whoever was killed here goes on here; a branch that is there is somebody's.
             _ref(self.fleet.local, str(told["repo"]), f"refs/heads/{told['branch']}", str(told["tip"]), new=True)
+
+
+def _born(status: Status) -> str:
+    """The name that an agent was given, whatever it is called now; of a very long one an id does not have all of it."""
+    name = status.agent.id[:-9]
+    return name if len(name) < 40 else status.agent.name
 
 
 def _ref(host: Host, repo: str, ref: str, tip: str, new: bool = False) -> None:

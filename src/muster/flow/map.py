@@ -7,27 +7,32 @@ down before it is made and cleared away only after its outcome is.
 
 from __future__ import annotations
 
+import errno
 import heapq
 import itertools
 import json
 import math
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from .. import Status
 from ..errors import MusterError
 from . import budget, patterns
 from .breaker import Alert, Breaker
 from .governor import Governor, HostLoad, Spend
-from .run import GOOD, Attempt, Run, write
+from .limits import span
+from .run import GOOD, Attempt, Run, read, write
 from .task import Task
 from .watch import Act, Memo, Rules, watch
 
 #: A host is looked at this often, and less often where it has many agents or hosts are many: that is what looks cost. Usage is as
 #: fresh as the last look, so budgets are checked at least every five seconds.
-LOOK_SECONDS, LOOK_MAX = 1.0, 4.8
+LOOK_SECONDS, LOOK_MAX = 1.0, 4.2
+#: A host without agents is looked at this often while there is something to launch: it may have room by now, or none any more.
+LOOK_IDLE = 15.0
 AGENTS_A_SECOND, HOSTS_A_SECOND = 60, 25
 #: What all agents spent is added up this often at most, and when one has ended.
 SUM_SECONDS = 0.5
@@ -44,6 +49,12 @@ PATIENCE = 600.0
 HARVEST_AGAIN = 15.0
 #: So often an agent that cannot be cleared away is tried again.
 CLEAR_TRIES = 3
+#: A loop that was away for so long beyond what it meant to was stopped, or its machine slept: that is nobody's silence.
+AWAY_SECONDS = 30.0
+#: A full disk is waited for, so long.
+FULL_SECONDS, FULL_PATIENCE = 1.0, 600.0
+#: What an outcome tells that is needed again; the rest is on disk.
+LEAN = frozenset("outcome final counts kept branch tip commits repo again cost_usd tokens seconds".split())
 #: That nothing is launched is said when it has been so for so long, and then when the reason is another.
 HELD_SECONDS = 10.0
 #: What the outcomes that say nothing themselves are called among failures.
@@ -62,6 +73,9 @@ NO_PROGRAM = re.compile("exit 12[67]\\b")
 #: Limits that another process may set while a run goes on.
 SETTABLE = ("max_agents", "dollars", "tokens", "launch_rate")
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+T = TypeVar("T")
 Key = tuple[str, Hashable]
 Say = Callable[[dict[str, Any]], None]
 
@@ -95,6 +109,8 @@ class Field(Protocol):
         """How often a person has asked for an end."""
         ...
 
+    def rest(self, seconds: float) -> None: ...
+
     def today(self, total: Spend) -> budget.Today:
         """What all runs spent today, when this one has come to `total`."""
         ...
@@ -123,6 +139,8 @@ class Plan(NamedTuple):
     retries: int = 1
     only: frozenset[str] | None = None
     """The tasks that are done, by their ids; None: all."""
+    reopen: bool = False
+    """Tasks that were stopped, or for which there was no budget, are taken up again."""
 
 
 class Job:
@@ -138,7 +156,7 @@ class Job:
         for attempt in tries:
             self.tried(attempt)
         self.memo = Memo(0.0)
-        self.not_before = self.since = 0.0
+        self.not_before = self.since = self.unharvested = 0.0
         self.act = Act()
         self.spent = Spend()
         self.before = Spend()
@@ -152,7 +170,7 @@ class Job:
         """One more attempt, or the last one again, of which no agent came."""
         if self.tries and self.last.number == attempt.number:
             self.tries.pop()
-        self.tries.append(attempt)
+        self.tries.append(_lean(attempt))
         self.name, self.place = str(attempt.agent.get("name", "")), str(attempt.agent.get("place", ""))
 
 
@@ -190,8 +208,8 @@ class Scheduler:
         self.looked: dict[str, float] = {}
         self.turns: list[tuple[float, str]] = []
         """When each host is looked at next, the soonest first. One that is being looked at has its turn again when that has ended."""
-        self.awaited: set[str] = set()
-        """The hosts among the turns."""
+        self.awaited: dict[str, float] = {}
+        """The next turn of each host; others among the turns are void."""
         self.silent: dict[str, float] = {}
         self.loads: dict[str, HostLoad] = {}
         self.used = Spend()
@@ -241,8 +259,12 @@ class Scheduler:
                     self.left[str(attempt.agent.get("place", ""))][str(attempt.agent["name"])] = job, attempt, 0
         if job.tries and not job.last.outcome:
             self._move(job, "found")
-        elif job.tries and job.last.final:
-            self._move(job, "over")
+        elif job.tries and (told := job.last.outcome):
+            if job.last.final and not (self.plan.reopen and told["outcome"] in ENDED_BY_US):
+                self._move(job, "over")
+            elif (again := _number(told.get("again"))) > self.began:
+                job.not_before = min(again, self.began + patterns.LONGEST_WAIT)
+                self._move(job, "later")
 
     def _move(self, job: Job, stage: str) -> None:
         key = job.task.id
@@ -276,8 +298,11 @@ class Scheduler:
             for ended in self.field.done(pause):
                 self._took(ended)
             now = self.field.now()
-            if 0 < (pause := decided + TICK - now) <= TICK:
+            if 0 < (wait := decided + TICK - now) <= TICK:
+                pause = wait
                 continue
+            if now - decided > pause + AWAY_SECONDS and decided > 0:
+                self._was_away(now - decided - pause)
             decided = now
             self._heed(now)
             if now >= self.due:
@@ -291,29 +316,41 @@ class Scheduler:
         self._save(self.field.now())
         return len(self.stages["over"]) == len(self.jobs)
 
+    def _was_away(self, seconds: float) -> None:
+        """Nobody was silent for these seconds: nobody looked."""
+        self.silent = {place: since + seconds for place, since in self.silent.items()}
+        for job in self.stages["running"].values():
+            job.memo = job.memo._replace(active=job.memo.active + seconds)
+
     def _look_around(self, now: float) -> None:
         """Look at each host whose turn it is. With many of them it is some host's turn at any moment, so they wait for each other a bit."""
         while self.turns and self.turns[0][0] <= now:
-            _, place = heapq.heappop(self.turns)
-            self.awaited.discard(place)
-            if self._looked_at(place):
-                self._look(place)
+            at, place = heapq.heappop(self.turns)
+            if self.awaited.get(place) == at:
+                del self.awaited[place]
+                if self._looked_at(place):
+                    self._look(place)
         self.due = max(now + LOOK_SECONDS / 10, self.turns[0][0]) if self.turns else math.inf
 
     def _looked_at(self, place: str) -> bool:
         """Whether there is anything to see."""
-        return bool(self.watched[place] or self.left[place] or place in self.silent or self.held[0] < math.inf)
+        return bool(self._peopled(place) or (self.stages["todo"] and place in self.plan.places))
+
+    def _peopled(self, place: str) -> bool:
+        return bool(self.watched[place] or self.left[place] or place in self.silent)
 
     def _turn(self, place: str) -> None:
         """It is to be looked at, if it is not already."""
-        if place in self.awaited or ("look", place) in self._busy:
-            return
         at = self.looked.get(place, 0.0) + self._every(place)
-        self.awaited.add(place)
+        if at >= self.awaited.get(place, math.inf) or ("look", place) in self._busy:
+            return
+        self.awaited[place] = at
         heapq.heappush(self.turns, (at, place))
         self.due = min(self.due, at)
 
     def _over(self) -> bool:
+        if self.asked >= 3:
+            return True  # whoever asks a third time does not wait for a host that does not answer
         done = len(self.stages["over"]) == len(self.jobs)
         if not done and not (self.stopping and not any(self.stages[stage] for stage in ALIVE)):
             return False
@@ -329,6 +366,8 @@ class Scheduler:
 
     def _every(self, place: str) -> float:
         """So many seconds are between two looks at a host."""
+        if not self._peopled(place) and (self.held[0] == math.inf or not self.stages["todo"]):
+            return LOOK_IDLE
         every = max(LOOK_SECONDS, len(self.watched[place]) / AGENTS_A_SECOND, len(self.looked) / HOSTS_A_SECOND)
         return min(every, LOOK_MAX)
 
@@ -384,13 +423,14 @@ class Scheduler:
         self.loads[place] = HostLoad(name, cores, busy, memory, disk, self.alive[place], True, began)
         for job in jobs:
             status = sight.agents.get(job.name)
-            self._spent(job, budget.used(*sight.bills.get(job.name, (None, None))))
+            if job.name in sight.bills:
+                self._spent(job, budget.used(*sight.bills[job.name]))
             if job.stage == "found":
                 self._found(job, status)
             else:
                 self._watch(job, status, now)
         for name, (job, attempt, tries) in list(self.left[place].items()):
-            if tries == CLEAR_TRIES and name in sight.agents:
+            if tries >= CLEAR_TRIES:
                 self._abandon(place, name, f"{tries} times it could not be cleared away")
             elif ("clear", f"{job.task.id}#{attempt.number}") not in self._busy:
                 self._clear(job, attempt)
@@ -407,6 +447,8 @@ class Scheduler:
         if status is None:
             self.breaker.withdrawn(self.field.now(), job.task.id)
             self._move(job, "todo")
+            if self.why:
+                self._skip(job, self.stopping, self.why)
         elif status.state == "lost" and status.reason in HALF_MADE:
             self.breaker.withdrawn(self.field.now(), job.task.id)
             self._move(job, "clearing")
@@ -417,7 +459,7 @@ class Scheduler:
             self._note("adopted", job)
 
     def _watch(self, job: Job, status: Status | None, now: float) -> None:
-        if ("tell", job.task.id) in self._busy:
+        if ("tell", f"{job.task.id}#{job.last.number}") in self._busy:
             return  # it does not know yet what it is to answer for
         act, job.memo = watch(status, job.memo, now, self.plan.rules)
         if act.limited:
@@ -425,7 +467,8 @@ class Scheduler:
         if act.what in ("tell", "answer"):
             self._note("told", job, text=act.text[:200])
             attempt = job.last
-            self._begin(("tell", job.task.id), lambda: self.field.tell(attempt, act.text, act.what == "answer"))
+            key = ("tell", f"{job.task.id}#{attempt.number}")
+            self._begin(key, lambda: self.field.tell(attempt, act.text, act.what == "answer"))
         elif act.what == "ask":
             self._note("question", job, reason=act.text)
             self.field.alert("question", f"{job.last.agent['address']} asks: {act.text}")
@@ -442,9 +485,11 @@ class Scheduler:
     # Money
 
     def _spent(self, job: Job, spend: Spend) -> None:
+        """What was once seen to be spent stays so, whatever is seen later."""
         if spend != job.spent:
-            job.spent = spend
-            self.flying.put(job.task.id, spend)
+            dollars = None if spend.dollars is None else max(spend.dollars, job.spent.dollars or 0.0)
+            job.spent = Spend(dollars, max(spend.tokens or 0, job.spent.tokens or 0))
+            self.flying.put(job.task.id, job.spent)
 
     def _count(self, job: Job, outcome: dict[str, Any]) -> None:
         self.flying.put(job.task.id, None)
@@ -476,7 +521,7 @@ class Scheduler:
                     self._end(job, Act("end", outcome="over-budget", reason=breach.words))
             elif breach.scope == "progress":
                 if not self.unsettled:
-                    self._alert("money", breach.words)
+                    self._alert("money", breach.unit, breach.words)
             else:
                 self._stop_all("over-budget", breach.words)
 
@@ -484,7 +529,7 @@ class Scheduler:
         """What the run has spent, written down as a part of what the day has."""
         self.total = budget.add(self.used, self.flying.total())
         seconds = self.governor.seconds(self.field.now())
-        return self.field.today(self.total._replace(seconds=seconds, agents=self.begun))
+        return self._kept(lambda: self.field.today(self.total._replace(seconds=seconds, agents=self.begun)))
 
     def _stop_all(self, outcome: str, reason: str) -> None:
         """Nothing more is launched, and what runs is harvested and ended."""
@@ -498,16 +543,22 @@ class Scheduler:
         for job in [*self.stages["todo"].values(), *self.stages["later"].values()]:
             self._skip(job, outcome, reason)
 
-    def _alert(self, cause: str, words: str) -> None:
-        if words not in self.alerted:
-            self.alerted.add(words)
+    def _alert(self, cause: str, about: str, words: str) -> None:
+        """Once of each thing, until there is progress."""
+        if about not in self.alerted:
+            self.alerted.add(about)
             self._note("alert", None, reason=words)
             self.field.alert(cause, words)
 
     # Beginning
 
     def _launch(self, now: float) -> None:
-        if self.paused or self.stopping or not self.stages["todo"]:
+        if self.paused or self.stopping:
+            return
+        if not self.stages["todo"]:
+            if self.stages["later"] and not self.living:
+                soonest = min(job.not_before for job in self.stages["later"].values())
+                self._held(now, f"all that is left waits to be tried again: in {span(soonest - now)}")
             return
         if now - self.began < FIRST_LOOK and any(
             ("look", p) in self._busy and p not in self.loads for p in self.plan.places
@@ -527,14 +578,19 @@ class Scheduler:
                 self._stop_all("lost", nobody)
             return
         good = self.breaker.allowed(there)
-        if why := self.breaker.hopeless(there):
-            self._stop_all("failed", why)
+        # A host that did not answer just now is not given up.
+        hoped = [place for place in self.plan.places if now - self.silent.get(place, now) <= PATIENCE]
+        if why := self.breaker.hopeless(hoped):
+            if not running:
+                self._stop_all("failed", why)
             return
         self._canary(now, there, running)
         if not good:
             return
+        running = self.living
         hosts = [self._load(place) for place in good if self.launching[place] < LAUNCHING]
-        wanted = min(len(self.stages["todo"]), LAUNCHING * len(good) - len(self.stages["launching"]))
+        spare = sum(max(0, LAUNCHING - self.launching[place]) for place in good)
+        wanted = min(len(self.stages["todo"]), spare)
         rooms = self.governor.room(now, wanted, running, hosts)
         self._held(now, "" if rooms or running else self.governor.why(now))
         if not rooms and not running:
@@ -552,7 +608,7 @@ class Scheduler:
         if not why:
             self.held = math.inf, ""
             return
-        for place in self.plan.places:
+        for place in self.plan.places if self.stages["todo"] else ():
             self._turn(place)
         if now - since < HELD_SECONDS or (kind := why.partition(":")[0]) == told:
             self.held = min(since, now), told
@@ -585,10 +641,11 @@ class Scheduler:
         self.begun += not again
         name = f"{self.run.name}-{job.task.number:04d}" + (f"-{number}" if number > 1 else "")
         agent = {"name": name, "place": place, "address": f"{name}@{place}" if place else name, "begun": now}
-        attempt = self.run.begin(job.task.id, number, agent, job.task.prompt)
+        attempt = self._kept(lambda: self.run.begin(job.task.id, number, agent, job.task.prompt))
         job.tried(attempt)
         job.since, job.memo = now, Memo(now, active=now)
-        self._spent(job, Spend())
+        job.spent = Spend()
+        self.flying.put(job.task.id, None)
         self._move(job, "launching")
         self._note("launch", job)
         self._begin(("launch", job.task.id), lambda: self.field.launch(job.task, attempt))
@@ -620,16 +677,15 @@ class Scheduler:
         if ended.error is not None:
             # Its host does not answer: nothing is given up before it does, or is given up itself.
             self._note("unharvested", job, reason=ended.error.message)
-            if act.outcome != "lost":
+            job.unharvested = job.unharvested or now
+            if act.outcome != "lost" and now - job.unharvested <= PATIENCE:
                 job.not_before = now + HARVEST_AGAIN
                 self._move(job, "ending")
-                patient = now - self.silent.setdefault(job.place, now) <= PATIENCE
-                self._turn(job.place)
-                if patient:
-                    return
+                return
             told: dict[str, Any] = {"harvest_errors": [ended.error.message], "kept": True}
         else:
             told = ended.value
+        job.unharvested = 0.0
         for key, seen in (("cost_usd", job.spent.dollars), ("tokens", job.spent.tokens)):
             if seen and seen > (told.get(key) or 0):
                 told = {**told, key: seen}  # what could be seen of it while it was there
@@ -652,16 +708,20 @@ class Scheduler:
             before = [one.outcome for one in job.tries[:-1] if one.outcome]
             before = [told for told in before if told.get("outcome") not in ENDED_BY_US]
             counted = failure.counts + sum(bool(told.get("counts", True)) for told in before)
-            if counted <= self.plan.retries and not self.stopping and outcome["outcome"] in AGAIN:
+            # Ctrl-C ends the process, not the run: what is to be tried again still is.
+            goes_on = not self.stopping or self.interrupted
+            if counted <= self.plan.retries and goes_on and outcome["outcome"] in AGAIN:
                 wait = patterns.retry_after(failure, len(before) + 1, self.chance())
         good = outcome["outcome"] in GOOD
+        if good:
+            self.alerted.clear()
         self._learn(job, failure, good, now)
         cost = Spend(outcome.get("cost_usd"), outcome.get("tokens"), outcome.get("seconds"))
         self.governor.ended(now, cost, progress=good)
         # Of an end that a person asked for with Ctrl-C the same command takes up the rest.
         outcome["final"] = wait is None and not (self.interrupted and outcome["outcome"] == "cancelled")
-        outcome["t"] = now
-        job.tries[-1] = self.run.end(job.last, outcome)
+        outcome |= {"t": now, "again": None if wait is None else now + wait}
+        job.tried(self._kept(lambda: self.run.end(job.last, outcome)))
         self._count(job, outcome)
         told = {"outcome": outcome["outcome"], "reason": outcome.get("reason") or None, "final": outcome["final"]}
         self._note("outcome", job, **told)
@@ -686,8 +746,8 @@ class Scheduler:
             alert = self.breaker.succeeded(job.place, now, job.task.id) if good else None
             self._tell_people(alert or self.breaker.withdrawn(now, job.task.id))
             return
-        if failure.kind in ("rate-limit", "overload"):
-            self._pressed(job, now, failure.kind, None)
+        if failure.kind in ("rate-limit", "overload", "quota"):
+            self._pressed(job, now, failure.kind, failure.until or None)
         self._tell_people(self.breaker.failed(failure, now, job.task.id))
 
     def _tell_people(self, alert: Alert | None) -> None:
@@ -698,7 +758,10 @@ class Scheduler:
     def _clear(self, job: Job, attempt: Attempt) -> None:
         def work() -> None:
             self.field.clear(attempt)
-            self.run.clear(attempt)
+            try:
+                self.run.clear(attempt)
+            except OSError as error:
+                raise MusterError(f"{os.strerror(error.errno or errno.EIO)}: {attempt.folder}") from error
 
         self._begin(("clear", f"{job.task.id}#{attempt.number}"), work)
 
@@ -732,13 +795,19 @@ class Scheduler:
             self._harvest(job)
 
     def _skip(self, job: Job, outcome: str, reason: str) -> None:
-        """A task that is not begun (again): it has its outcome all the same."""
+        """A task that is not begun (again): it has its outcome all the same, which is that of its last attempt where that failed."""
+        if outcome == "failed" and job.tries and job.last.outcome:
+            told = read(os.path.join(job.last.folder, "outcome.json")) or dict(job.last.outcome)
+            job.tried(self._kept(lambda: self.run.end(job.last, {**told, "final": True})))
+            self._move(job, "over")
+            self._note("outcome", job, outcome=told["outcome"], reason=told.get("reason") or None, final=True)
+            return
+        outcome = "cancelled" if outcome == "failed" else outcome  # nobody has tried it
         again = bool(job.tries) and not job.last.outcome
         agent = {"name": "", "place": "", "address": None}
         number = job.last.number if again else len(job.tries) + 1
-        attempt = self.run.begin(job.task.id, number, agent, job.task.prompt)
         told = {"outcome": outcome, "reason": reason, "final": True, "kept": True, "t": self.field.now()}
-        job.tried(self.run.end(attempt, told))
+        job.tried(self._kept(lambda: self.run.end(self.run.begin(job.task.id, number, agent, job.task.prompt), told)))
         self._move(job, "over")
         self._note("outcome", job, outcome=outcome, reason=reason, final=True)
 
@@ -786,12 +855,29 @@ class Scheduler:
             about = {"task": job.task.id, "attempt": job.last.number if job.tries else 0}
             about["agent"] = job.last.agent.get("address") if job.tries else None
         self.noted = True
-        self.say(self.run.event(kind, self.field.now(), **about, **fields))
+        self.say(self._kept(lambda: self.run.event(kind, self.field.now(), **about, **fields)))
+
+    def _kept(self, write: Callable[[], T]) -> T:
+        """Something is written down. A disk that is full is waited for: agents come and go, and with them what fills it."""
+        began = 0.0
+        while True:
+            try:
+                return write()
+            except OSError as error:
+                now = self.field.now()
+                began = began or now
+                if error.errno not in FULL or now - began > FULL_PATIENCE or self.field.asked() >= 2:
+                    raise
+                if "disk" not in self.alerted:
+                    self.alerted.add("disk")
+                    words = f"the disk is full: {self.run.folder} cannot be written; the run waits until there is room"
+                    self.field.alert("disk", words)
+                self.field.rest(FULL_SECONDS)
 
     def _save(self, now: float) -> None:
         self.saved, self.noted = now, False
         state = {"governor": self.governor.to_json(now), "breaker": self.breaker.to_json()}
-        write(self.run.path("state.json"), json.dumps(state).encode())
+        self._kept(lambda: write(self.run.path("state.json"), json.dumps(state).encode()))
 
     def pace(self, now: float) -> tuple[float, list[tuple[str, float]]]:
         """How many tasks a second came to their end in this process, and those that run longest, with their seconds."""
@@ -803,6 +889,12 @@ class Scheduler:
         found = Counter({stage: len(jobs) for stage, jobs in self.stages.items() if jobs and stage != "over"})
         found.update(str((job.last.outcome or {}).get("outcome")) for job in self.stages["over"].values())
         return dict(found)
+
+
+def _lean(attempt: Attempt) -> Attempt:
+    """Without what its agent said: that of ten thousand is not kept in memory."""
+    told = attempt.outcome
+    return attempt if told is None else attempt._replace(outcome={key: told[key] for key in told if key in LEAN})
 
 
 def _number(value: object) -> float:

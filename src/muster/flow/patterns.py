@@ -30,6 +30,8 @@ LINE_CAP = 400
 MASK_CAP = 1 << 16
 #: No limit lasts longer, whatever the words of one say: the longest window of a provider is a week.
 LONGEST_WAIT = 8 * 86400.0
+#: An end that is only in the words of an agent is believed for so long: then it is tried whether it is over.
+WORDS_LONGEST = 3600.0
 #: Agents that wait for one moment do not all begin at it.
 SPREAD = 60.0
 #: Version of the fingerprints: one more when a mask or the choice of the line changes.
@@ -70,8 +72,8 @@ KINDS: dict[str, Kind] = {
     "bad-request": Kind("provider", "the provider refuses the request"),
     "provider-error": Kind("provider", "the provider failed", 4, 15, 300, one=True),
     "overload": Kind("provider", "the provider is overloaded", 10, 20, 600, counts=False, one=True),
-    "rate-limit": Kind("limit", "too many requests", 20, 30, 900, counts=False, one=True),
-    "quota": Kind("limit", "the usage limit is reached", 20, 900, 3600, counts=False, one=True),
+    "rate-limit": Kind("limit", "too many requests", 8, 30, 900, counts=False, one=True),
+    "quota": Kind("limit", "the usage limit is reached", 8, 900, 3600, counts=False, one=True),
     "budget": Kind("limit", "the budget is spent", counts=False, one=True),
     # Waiting does not bring it back: it must open the breaker.
     "credit": Kind("limit", "there is no credit left", one=True),
@@ -228,7 +230,7 @@ def classify(
     text = said(text)
     kind = _known(state, reason, exit_code) or _told(stage, text) or _ended(stage, state, reason, exit_code)
     if not until and KINDS[kind].blame in ("limit", "provider"):
-        until = _ends(text, t)
+        until = min(_ends(text, t), t + WORDS_LONGEST)
     return _failure(stage, kind, text, host, t, until or 0.0, own)
 
 

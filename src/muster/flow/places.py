@@ -153,7 +153,10 @@ def _shortage(host: HostLoad, what: str, young: int, limits: Limits) -> str:
     elif what == "memory":
         has, limit = f"{size(host.memory_free or 0.0)} of memory free", f"{size(limits.min_memory)} an agent"
     else:
-        has, limit = f"{size(host.disk_free or 0.0)} of disk free", f"{size(limits.min_disk)} stay free"
+        has, limit = (
+            f"{size(host.disk_free or 0.0)} of disk free",
+            f"{size(limits.min_disk)} stay free beside {size(limits.agent_disk)} for each new agent",
+        )
     just = f", and {young} just launched" if young else ""
     return f"{_name(host)} has {has}{just} ([limits] {what}: {limit})"
 

@@ -113,6 +113,8 @@ class Run:
                     "agent": last.agent.get("address") if last else None,
                     "branch": told.get("branch"),
                     "commits": told.get("commits"),
+                    "uncommitted": told.get("uncommitted"),
+                    "harvest_errors": _texts(told.get("harvest_errors")),
                     "tokens": _sum(tries, "tokens"),
                     "cost_usd": _sum(tries, "cost_usd"),
                     "seconds": _sum(tries, "seconds"),
@@ -160,6 +162,8 @@ class Run:
         """Write down who gets the task, before there is anybody."""
         folder = self.path("tasks", task, f"attempt-{number}")
         os.makedirs(folder, mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, "cleared"))  # of an agent that was only half made, in the same attempt
         write(os.path.join(folder, "prompt.txt"), prompt.encode("utf-8", "surrogateescape"))
         write(os.path.join(folder, "agent.json"), agent)
         return Attempt(task, number, folder, agent, None)
@@ -284,12 +288,14 @@ def before(home: str, run: Run) -> Run | None:
     return next((one for one in all_runs(home) if one.name != run.name and work(one) == mine), None)
 
 
+def of(home: str, digest: str) -> list[Run]:
+    """The runs of the same input, the newest first."""
+    return [run for run in all_runs(home) if run.about().get("digest") == digest]
+
+
 def unfinished(home: str, digest: str) -> Run | None:
-    """The newest run of the same input that has not come to its end."""
-    for run in all_runs(home):
-        if run.about().get("digest") == digest and not run.finished():
-            return run
-    return None
+    """The newest of them that has not come to its end."""
+    return next((run for run in of(home, digest) if not run.finished()), None)
 
 
 def free_name(home: str, stem: str, taken: Iterable[str] = ()) -> str:
@@ -331,6 +337,10 @@ def _number(value: object) -> float:
 def _sum(tries: Sequence[Attempt], key: str) -> float | None:
     known = [value for one in tries if isinstance(value := (one.outcome or {}).get(key), int | float)]
     return sum(known) if known else None
+
+
+def _texts(value: object) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
 
 
 def _total(rows: Sequence[dict[str, Any]], key: str) -> float | None:

@@ -23,6 +23,8 @@ COUNTED = 3.0
 LIMIT_SECONDS, LIMIT_MAX, PLEAS = 300.0, 4800.0, 8
 #: What it was told may be in its box and not yet in its turn: so long it has to take it up.
 TAKEN_UP = 5.0
+#: No limit is longer than a week: what claims to be is not waited for. Nor is a model that refuses for so long that it will not change its mind.
+LIMIT_LONGEST, REFUSED_LONGEST = 8 * 86400.0, 6 * 3600.0
 #: An agent that the survey does not have for so long is gone.
 MISSING = 20.0
 ENDED = frozenset({"done", "failed", "stopped", "lost"})
@@ -54,7 +56,11 @@ class Memo(NamedTuple):
     """The result that was sent back: it does not count again."""
     submitted: float = 0.0
     limited: float = -1.0
-    """When the limit came up, or the try that met one, of which was told."""
+    """When the limit came up of which was told."""
+    met: float = 0.0
+    """When it first met a limit."""
+    refused: float = 0.0
+    """Since when its model refuses it, as far as is known; 0: it does not."""
     pleas: int = 0
     """How often it was told that a limit without a known end may be over, and when it was."""
     pleaded: float = 0.0
@@ -87,6 +93,11 @@ def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[
         memo = memo._replace(mark=mark, active=now)
     if memo.missing:
         memo = memo._replace(missing=0.0)
+    news = status.refused is not None and not memo.refused
+    if (status.refused is None) != (not memo.refused):
+        memo = memo._replace(refused=now if news else 0.0)
+    if memo.refused and now - memo.refused < REFUSED_LONGEST:
+        memo = memo._replace(active=now)  # it would work if it could
     if status.result and status.result != memo.flawed and (rules.speaks or status.state in ENDED or _valid(status)):
         return _submitted(status, memo, now)
     if status.state in ENDED:
@@ -108,9 +119,7 @@ def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[
         return _without(Act("end", outcome="failed", reason=why), memo), memo
     if rules.stall and now - memo.active > rules.stall:
         return Act("end", outcome="stalled", reason=f"no sign of work for {now - memo.active:.0f} s"), memo
-    if status.refused is not None and memo.limited != status.refused:
-        return Act(limited="overload"), memo._replace(limited=status.refused)
-    return Act(), memo
+    return Act(limited="overload" if news else ""), memo
 
 
 def _valid(status: Status) -> bool:
@@ -124,7 +133,7 @@ def _submitted(status: Status, memo: Memo, now: float) -> tuple[Act, Memo]:
         memo = memo._replace(submitted=memo.submitted or now)
         if live and status.state in ("working", "starting") and now - memo.submitted < LAST_WORDS:
             return Act(), memo
-        if status.state == "ready" and status.now - status.since < COUNTED:
+        if status.state == "ready" and 0 <= status.now - status.since < COUNTED:
             return Act(), memo
         return Act("end", outcome=found.outcome, reason=found.reason, claimed=True), memo
     if live and not memo.flawed:
@@ -170,8 +179,12 @@ def _waiting(status: Status, memo: Memo, now: float, rules: Rules) -> tuple[Act,
 
 def _limited(status: Status, memo: Memo, now: float) -> tuple[Act, Memo]:
     """A limit is no stall. One whose end is known is waited for; else it is tried from time to time whether it is over."""
+    memo = memo._replace(met=memo.met or now)
     if status.until is not None:
-        return Act(limited="quota", until=status.until), memo
+        latest = memo.met + LIMIT_LONGEST
+        if now > latest:
+            return Act("end", outcome="stalled", reason=f"it meets a limit that does not end: {status.last_line}"), memo
+        return Act(limited="quota", until=min(status.until, latest)), memo
     if now - max(status.since, memo.pleaded) > min(LIMIT_MAX, LIMIT_SECONDS * 2.0**memo.pleas):
         if memo.pleas == PLEAS:
             return Act("end", outcome="stalled", reason=f"it meets a limit that does not end: {status.last_line}"), memo
