@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 from muster.tutorial import E2eSession, expect
@@ -369,3 +370,60 @@ def test_a_run_is_removed_and_its_branches_stay(e2e: E2eSession) -> None:
     expect(e2e.run("muster runs show long")).to_exit_with(3)
     assert agents(e2e) == {}
     expect(e2e.run("git log --oneline -1 muster/long-0001").stdout).to_contain("Add alpha")
+
+
+def test_branches_of_agents_that_were_only_stopped_stay_too(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Remove the directory of a run. Branches stay.
+    muster runs rm long
+    """)
+    fails = """seq 2 | muster map --run long --retries 0 -a command -- sh -c 'echo {item} > f; test {item} = 2 || { git add f; git commit -qm "Add {item}"; }; echo more > g; exit 1'"""
+    expect(e2e.run(fails, comment="Both fail; the first has committed something before.")).to_exit_with(1)
+    expect(e2e.run("git commit --allow-empty -qm later", cwd=agents(e2e)["long-0001"]["workdir"])).to_succeed()
+    expect(e2e.run("muster runs rm long", comment="Remove the directory of a run.")).to_succeed()
+    assert agents(e2e) == {}
+    branches = e2e.run("git for-each-ref --format='%(refname:short) %(subject)' refs/heads/muster refs/muster/runs")
+    expect(branches.stdout).to_match(r"^muster/long-0001 later$")
+    expect(branches.stdout).to_match(r"^muster/long-0001-wip ")
+    expect(branches.stdout).to_match(r"^muster/long-0002-wip ")
+    expect(branches.stdout).not_to_match(r"^muster/long-0002 |^refs/muster/runs")
+
+
+def test_a_run_whose_host_does_not_answer_is_not_removed(e2e: E2eSession, box: Sshd) -> None:
+    e2e.write_tutorial_block("""
+    # Remove the directory of a run. Branches stay.
+    muster runs rm long
+    """)
+    expect(e2e.run("seq 1 | muster map --run long --retries 0 -a command @box -- false")).to_exit_with(1)
+    shim = e2e.home / "bin" / "ssh"
+    before = shim.read_text()
+    shim.write_text("#!/bin/sh\nexit 255\n")
+    result = e2e.run("muster runs rm long", comment="Its agent is on a host that does not answer now.")
+    expect(result).to_exit_with(6)
+    expect(result.stderr).to_contain("host box does not answer, and agents of long may be there")
+    expect(result.stderr).to_contain("muster hosts forget box")
+    assert shown(e2e, "long")["outcomes"] == {"failed": 1}
+    shim.write_text(before)
+    expect(e2e.run("muster runs rm long", comment="It answers again.")).to_succeed()
+    assert agents(e2e) == {}
+
+
+def test_a_removal_that_was_killed_puts_branches_back_when_it_is_called_again(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Remove the directory of a run. Branches stay.
+    muster runs rm long
+    """)
+    fails = "seq 1 | muster map --run long --retries 0 -a command -- sh -c 'git commit --allow-empty -qm some; exit 1'"
+    expect(e2e.run(fails)).to_exit_with(1)
+    shim = e2e.home / "bin" / "git"
+    shim.write_text(
+        '#!/bin/sh\ncase "$*" in *"update-ref -- "*) kill -KILL $PPID; exit 1 ;; esac\n'
+        f'exec {shutil.which("git")} "$@"\n'
+    )
+    shim.chmod(0o755)
+    expect(e2e.run("muster runs rm long", comment="Killed when the agent is gone.")).to_fail()
+    assert agents(e2e) == {}
+    shim.unlink()
+    expect(e2e.run("git branch --list 'muster/*'").stdout).to_be_empty()
+    expect(e2e.run("muster runs rm long")).to_succeed()
+    expect(e2e.run("git log --format=%s -1 muster/long-0001").stdout).to_equal("some\n")

@@ -4,12 +4,14 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import MusterError, Unreachable, UsageError
 from ..fleet import Fleet
+from ..model import Address
 from . import improve, render
 
 if TYPE_CHECKING:
     from ..flow.run import Run
+    from ..host import Found
 
 EXAMPLES = """
 muster runs
@@ -59,15 +61,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if args.action == "show":
         return _show(args, fleet, one)
     if args.action == "rm":
-        from ..flow import memory
-
-        repo = str(one.about().get("repo") or "")
-        if not one.held():
-            chosen, _ = fleet.select(labels={"run": one.name})
-            for agent in chosen:
-                fleet.destroy(agent)
-        one.remove()
-        memory.forget(fleet, one.name, repo)
+        _remove(fleet, one)
         told = f"removed {one.name}; its branches stay"
     elif args.action == "set":
         if one.finished():
@@ -89,6 +83,59 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     else:
         render.note(told)
     return 0
+
+
+def _remove(fleet: Fleet, one: Run) -> None:
+    """Its agents and its directory go, its branches stay. Unreachable where agents may be that cannot be asked."""
+    from ..flow import memory
+    from ..flow import run as runs
+
+    repo = str(one.about().get("repo") or "")
+    if not one.held():
+        agents, kept = _agents(fleet, one), one.path("branches.json")
+        # Written down first: whoever was killed before they were put back goes on here.
+        branches = [*((runs.read(kept) or {}).get("branches") or []), *_branches(fleet, agents)]
+        runs.write(kept, {"branches": branches})
+        for agent in agents:
+            fleet.destroy(agent)
+        for common, ref, tip in branches:
+            if not memory.git(fleet, common, "rev-parse", "-q", "--verify", ref):
+                memory.git(fleet, common, "update-ref", "--", ref, tip)
+            if not memory.git(fleet, common, "rev-parse", "-q", "--verify", ref):
+                raise MusterError(f"cannot keep {ref}", f"git -C {common} update-ref {ref} {tip}")
+    one.remove()
+    memory.forget(fleet, one.name, repo)
+
+
+def _agents(fleet: Fleet, one: Run) -> list[Found]:
+    """The agents of a run, wherever they are."""
+    tries = (attempt for task in one.tasks() for attempt in one.attempts(task.id))
+    places = {*(str(attempt.agent.get("place") or "") for attempt in tries), *(one.about().get("places") or ())}
+    hosts = {Address.parse(f"@{place}").host for place in places if place}
+    listing = fleet.survey()
+    for row in listing.unreachable:
+        if Address.parse(f"@{row.name}").host in hosts:
+            raise Unreachable(
+                f"host {row.name} does not answer, and agents of {one.name} may be there",
+                f"try again when it does; muster hosts forget {row.name} if it never will",
+            )
+    mine = [str(status.address) for status in listing.statuses if status.agent.labels.get("run") == one.name]
+    return [fleet.get(address) for address in mine]
+
+
+def _branches(fleet: Fleet, agents: list[Found]) -> list[list[str]]:
+    """Repository, ref and commit of each branch that goes when its agent is destroyed, and that has something."""
+    from ..flow import memory
+
+    found = []
+    for one in agents:
+        agent, ref = one.agent, f"refs/heads/{one.agent.branch}"
+        if one.host.name or agent.mode != "worktree" or "task" not in agent.labels:
+            continue
+        tip = memory.git(fleet, agent.common, "rev-parse", "-q", "--verify", ref)
+        if tip and tip != agent.base:
+            found.append([agent.common, ref, tip])
+    return found
 
 
 def _end(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
