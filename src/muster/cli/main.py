@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False  # help does without `typing`
+if TYPE_CHECKING:
+    from typing import TextIO
+
 #: Every verb and its summary, in the groups of the help. The summaries live here so that help loads no verb.
 GROUPS: dict[str, dict[str, str]] = {
     "Agents": {
@@ -81,16 +85,45 @@ def first_words() -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     """Run one verb; returns its exit code."""
     words = sys.argv[1:] if argv is None else argv
+    _open_streams()
+    code = 0
     try:
         code = _dispatch(words)
         sys.stdout.flush()
-        return code
     except BrokenPipeError:
-        # Whoever read our output went away: nothing more to say, and nothing failed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        silence(sys.stdout)  # whoever read our output went away: nothing more to say, and nothing failed
+    except OSError as error:
+        silence(sys.stdout)
+        code = code or _unwritten(error)
     except KeyboardInterrupt:
         return 130
+    return code
+
+
+def silence(stream: TextIO) -> None:
+    """Nobody has its other end any more: all that is or will be written into it goes nowhere."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+def _open_streams() -> None:
+    """A stream that was closed is as /dev/null: the next file that is opened would be taken for it otherwise, here and in what we start."""
+    for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, fd)
+            os.set_inheritable(fd, True)
+            if null != fd:
+                os.close(null)
+            setattr(sys, name, open(fd, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # open to the end
+
+
+def _unwritten(error: OSError) -> int:
+    from . import render
+
+    render.error(render.unwritten(error))
+    return 1
 
 
 def _dispatch(words: list[str]) -> int:
@@ -130,7 +163,7 @@ def _dispatch(words: list[str]) -> int:
     except Exception as error:
         import errno
 
-        full = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM)
+        full = (errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM)
         if isinstance(error, OSError) and error.errno and (error.filename or error.errno in full):
             where = f": {error.filename}" if error.filename else ""
             told = MusterError(f"{os.strerror(error.errno)}{where}", "free or open that place and try again")

@@ -190,9 +190,10 @@ def _dry(args: argparse.Namespace, wish: Any, expected: Estimate) -> int:
 
 class Display:
     """A line of counts on a terminal, else a line for each outcome; events as JSON Lines with --json. A page that somebody had made of the
-    run is made again beside it, as long as the run goes on and once more at its end."""
+    run is made again beside it, as long as the run goes on and once more at its end. Nobody needs to see it: a run goes on without."""
 
     def __init__(self, json: bool, folder: str) -> None:
+        render.outlive()
         self.json, self.folder, self.run = json, folder, os.path.basename(folder)
         self.live = not json and sys.stderr.isatty()
         self.last = self.paged = 0.0
@@ -202,7 +203,6 @@ class Display:
         self._page(last=event["kind"] == "finished")
         if self.json:
             render.line(event)
-            render.flush()
         elif event["kind"] == "outcome":
             why = f": {event['reason']}" if event.get("reason") else ""
             again = "" if event.get("final") else ", it is tried again"
@@ -220,8 +220,7 @@ class Display:
             return
         self.last = time.monotonic()
         width = shutil.get_terminal_size().columns
-        sys.stderr.write(f"\r\x1b[K{render.plain(self.line(scheduler, scheduler.field.now()))[: width - 1]}")
-        sys.stderr.flush()
+        render.live(self.line(scheduler, scheduler.field.now())[: width - 1])
 
     def _page(self, last: bool = False) -> None:
         """At most every `PAGE_SECONDS`; between two events it may wait for that, and then it has both."""
@@ -261,13 +260,12 @@ class Display:
 
     def _line(self, text: str) -> None:
         if self.live:
-            sys.stderr.write("\r\x1b[K")
+            render.live()
         render.note(text)
 
     def end(self) -> None:
         if self.live:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            render.live()
 
 
 def _place(word: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..errors import MusterError
+from .main import silence
 
 if TYPE_CHECKING:
     from ..model import Bill
@@ -27,31 +28,69 @@ COLOURS = {
 }
 
 
+_outlives = False
+
+
+def outlive() -> None:
+    """From now on an output that is lost ends nothing; what is said is lost with it."""
+    global _outlives
+    _outlives = True
+
+
 def out(text: str = "", end: str = "\n") -> None:
-    _write(sys.stdout, text + end)
+    _write(sys.stdout, text + end, at_once=_outlives)
 
 
-def _write(stream: TextIO, text: str) -> None:
+def _write(stream: TextIO, text: str, at_once: bool = False) -> None:
     try:
-        stream.write(text)
-    except UnicodeEncodeError:  # a terminal that does not have the character, or half a character of an agent's
-        stream.write(text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii"))
+        try:
+            stream.write(text)
+        except UnicodeEncodeError:  # a terminal that does not have the character, or half a character of an agent's
+            stream.write(text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii"))
+        if at_once:
+            stream.flush()
+    except OSError as error:
+        _lost(stream, error)
+
+
+def _lost(stream: TextIO, error: OSError) -> None:
+    """Of what goes to stderr nobody can be told that it is lost; of stdout it is the answer itself that is."""
+    if stream is sys.stderr or _outlives:
+        silence(stream)
+    elif isinstance(error, BrokenPipeError):
+        raise error
+    else:
+        silence(stream)
+        raise unwritten(error) from error
+
+
+def unwritten(error: OSError) -> MusterError:
+    where = f": {error.filename}" if error.filename else ""
+    what = os.strerror(error.errno or 0)
+    return MusterError(f"cannot write the output: {what}{where}", "free that place, or write to another one")
 
 
 def flush() -> None:
-    sys.stdout.flush()
+    _write(sys.stdout, "", at_once=True)
 
 
 def raw(data: bytes) -> None:
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    flush()
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        _lost(sys.stdout, error)
 
 
 def note(text: str) -> None:
     """Progress and messages, which go to stderr."""
-    _write(sys.stderr, plain(text, keep="\n") + "\n")
-    sys.stderr.flush()
+    _write(sys.stderr, plain(text, keep="\n") + "\n", at_once=True)
+
+
+def live(text: str = "") -> None:
+    """The last line of a terminal, written over the one before."""
+    _write(sys.stderr, f"\r\x1b[K{plain(text)}", at_once=True)
 
 
 def document(value: Any) -> None:
@@ -62,7 +101,7 @@ def document(value: Any) -> None:
 def line(value: Any) -> None:
     """One line of JSON Lines."""
     out(_json(value))
-    sys.stdout.flush()
+    flush()
 
 
 def _json(value: Any, indent: int | None = None) -> str:
@@ -83,8 +122,10 @@ HINTS = {
 
 def error(problem: MusterError, as_json: bool = False) -> None:
     if as_json:
-        out(_json({"error": problem_json(problem)}))
-        sys.stdout.flush()
+        try:
+            line({"error": problem_json(problem)})
+        except (BrokenPipeError, MusterError):
+            silence(sys.stdout)  # the exit code tells it all the same
     note(f"muster: {problem.message}\n  {_hint(problem)}")
 
 

@@ -1,0 +1,152 @@
+"""Who watches a run may go away at any time: nothing is lost but what was said. Other verbs say that their output is."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from typing import IO, Any
+
+import pytest
+
+from .conftest import TIMEOUT, World
+
+HELD = 'until test -e "$1"; do sleep 0.1; done'
+CLOSED = {"stdin": "<&-", "stdout": ">&-", "stderr": "2>&-"}
+
+
+def held(world: World, *more: str) -> list[str]:
+    """A run of three tasks that end when `go` is there."""
+    (world.folder / "items").write_text("1\n2\n3\n")
+    words = ["map", "-a", "command", "--run", "seen", "--items", str(world.folder / "items"), *more]
+    return [str(world.bin / "muster"), *words, "--", "sh", "-c", HELD, "sh", str(world.folder / "go")]
+
+
+def start(world: World, argv: list[str], **streams: Any) -> subprocess.Popen[bytes]:
+    given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    return subprocess.Popen(argv, cwd=world.repo, env=world.env, start_new_session=True, **given)
+
+
+def redirected(world: World, words: str, *argv: str) -> subprocess.CompletedProcess[bytes]:
+    """muster with its streams as the shell makes them."""
+    call = ["sh", "-c", f'exec "$0" "$@" {words}', str(world.bin / "muster"), *argv]
+    return subprocess.run(
+        call, cwd=world.repo, env=world.env, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=TIMEOUT
+    )
+
+
+def outcomes(world: World) -> dict[str, int]:
+    found: dict[str, int] = world.ok("runs", "show", "seen", "--json").json["outcomes"]
+    return found
+
+
+def lose(stream: IO[bytes] | None) -> None:
+    """Read a line, so that it is under way, and go away."""
+    assert stream and stream.readline()
+    stream.close()
+
+
+@pytest.mark.parametrize("lost", ["stdout", "stderr"])
+def test_a_run_goes_on_when_its_reader_goes_away(world: World, lost: str) -> None:
+    other = "stderr" if lost == "stdout" else "stdout"
+    argv = held(world, *(("--json",) if lost == "stdout" else ()))
+    process = start(world, argv, **{other: subprocess.DEVNULL})
+    lose(getattr(process, lost))
+    (world.folder / "go").touch()
+    assert process.wait(TIMEOUT) == 0
+    assert outcomes(world) == {"ok": 3}
+
+
+def test_a_run_goes_on_when_its_terminal_is_gone(world: World) -> None:
+    master, slave = pty.openpty()
+    process = start(world, held(world), stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    assert os.read(master, 1)
+    os.close(master)
+    (world.folder / "go").touch()
+    assert process.wait(TIMEOUT) == 0
+    assert outcomes(world) == {"ok": 3}
+
+
+def test_the_exit_code_tells_how_a_run_ended_that_nobody_saw(world: World) -> None:
+    (world.folder / "items").write_text("1\n")
+    argv = [str(world.bin / "muster"), "map", "-a", "command", "--run", "seen", "--retries", "0", "--json"]
+    process = start(world, [*argv, "--items", str(world.folder / "items"), "--", "false"], stderr=subprocess.DEVNULL)
+    lose(process.stdout)
+    assert process.wait(TIMEOUT) == 1
+    assert outcomes(world) == {"failed": 1}
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)], ids=["", "json"])
+@pytest.mark.parametrize("streams", [">/dev/full", "2>/dev/full", "<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_run_needs_no_stream(world: World, streams: str, more: tuple[str, ...]) -> None:
+    (world.folder / "go").touch()
+    done = redirected(world, streams, *held(world, *more)[1:])
+    assert done.returncode == 0
+    assert b"Traceback" not in done.stderr and b"muster:" not in done.stderr
+    assert outcomes(world) == {"ok": 3}
+
+
+def test_the_run_of_improve_goes_on_too(world: World) -> None:
+    (world.repo / "test_it.py").write_text("def test_it():\n    pass\n")
+    world.git("add", "-A")
+    world.git("commit", "-q", "-m", "a test")
+    plays = world.folder / "plays"
+    plays.mkdir()
+    (plays / "test_it.toml").write_text('[[step]]\nsubmit = "ok"\nsummary = "unchanged"\n[[step]]\nturn = "Done."\n')
+    words = ["improve", "-a", "replay", "--playbooks", str(plays), "--run", "seen", "--json"]
+    process = start(world, [str(world.bin / "muster"), *words], stderr=subprocess.DEVNULL)
+    lose(process.stdout)
+    assert process.wait(2 * TIMEOUT) == 0
+    assert outcomes(world) == {"ok": 1}
+
+
+def test_items_from_a_closed_stdin_are_none(world: World) -> None:
+    done = redirected(world, "<&-", "map", "-a", "command", "--", "true")
+    assert done.returncode == 2 and b"there are no items" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("--help",), ("list",), ("list", "--json"), ("completion", "bash"), ("map", "--help")]
+)
+def test_an_output_that_is_full_is_an_error_and_one_that_is_closed_is_none(
+    world: World, words: tuple[str, ...]
+) -> None:
+    world.ok("create", "x", "command", "--no-connect", "--", "true")
+    full = redirected(world, ">/dev/full", *words)
+    told = full.stderr.decode()
+    assert (full.returncode, told.count("\n")) == (1, 2), told
+    assert "muster: cannot write the output: No space left on device\n  " in told
+    for stream, closed in CLOSED.items():
+        done = redirected(world, closed, *words)
+        assert (done.returncode, done.stderr) == (0, b""), stream
+    assert redirected(world, ">/dev/full 2>&1", *words).returncode == 1
+
+
+def test_a_recording_into_a_full_output_is_an_error(world: World) -> None:
+    world.ok("create", "x", "command", "--no-connect", "--", "true")
+    world.wait_state("x", "done")
+    done = redirected(world, ">/dev/full", "capture", "x", "--cast", "-")
+    assert done.returncode == 1 and b"Traceback" not in done.stderr and b"No space left" in done.stderr
+
+
+@pytest.mark.parametrize(("code", "words"), [(0, ("list",)), (0, ("--help",)), (3, ("explain", "nobody", "--json"))])
+def test_a_reader_that_goes_away_changes_no_exit_code(world: World, code: int, words: tuple[str, ...]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    process = start(world, [str(world.bin / "muster"), *words], stdout=write)
+    os.close(write)
+    assert process.wait(TIMEOUT) == code
+    assert process.stderr and (b"there is no agent" in process.stderr.read()) == bool(code)
+    process = start(world, [str(world.bin / "muster"), *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert process.stderr
+    process.stderr.close()
+    assert process.wait(TIMEOUT) == code
+
+
+def test_what_a_verb_starts_has_streams_also_when_its_own_are_closed(world: World) -> None:
+    world.ok("create", "x", "command", "--no-connect", "--", "sleep", "1000")
+    script = f"cat; echo said; echo told >&2; ls /proc/$$/fd > {world.folder}/fds"
+    done = redirected(world, "<&- >&- 2>&-", "exec", "x", "--", "sh", "-c", script)
+    assert done.returncode == 0
+    assert set((world.folder / "fds").read_text().split()) >= {"0", "1", "2"}
