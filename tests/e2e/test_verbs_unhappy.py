@@ -28,7 +28,8 @@ class Row(NamedTuple):
     """Why this row fails today."""
 
 
-#: `busy` runs, `ended` is done, `talk` asks a question, `asks` shows a permission dialog, `gone` was destroyed.
+#: `busy` runs, `ended` is done, `talk` asks a question, `asks` shows a permission dialog, `gone` was destroyed; the run `open` is not
+#: finished.
 UNHAPPY: dict[str, list[Row]] = {
     "create": [
         Row(5, "create busy command -- true", "there is an agent busy already", "muster destroy busy"),
@@ -163,6 +164,10 @@ UNHAPPY: dict[str, list[Row]] = {
         ),
         Row(2, "map -a command box --items /dev/null -- true", "'box' is not a host", "write @HOST"),
         Row(2, "map -a command --items no-such-file -- true", "cannot read no-such-file", "muster map --help"),
+        Row(2, "map -a command -- true", "line 1 has a NUL character", "tr '\\0' '\\n'", b"a\0b\0"),
+        Row(2, "map -a command -- true", "stdin is not UTF-8 text", "one item a line", b"\xff\n"),
+        Row(2, "map -a command --run a/b -- true", "'a/b' is not a name for a run", "use letters, digits", b"x\n"),
+        Row(2, "map -a command --dry-run --run ../x -- true", "'../x' is not a name", "use letters, digits", b"x\n"),
     ],
     "improve": [
         Row(2, "improve -a replay --playbooks nowhere", "there is no folder nowhere", "one TOML file for each test"),
@@ -181,6 +186,8 @@ UNHAPPY: dict[str, list[Row]] = {
         Row(3, "runs show nothing", "there is no run 'nothing'", "runs: "),
         Row(2, "runs frobnicate x", "no action 'frobnicate'", "use one of: show"),
         Row(2, "runs stop", "which run to stop?", "muster runs"),
+        Row(2, "runs set open max_agents=1.5", "'max_agents=1.5' is no whole number", "max_agents=4"),
+        Row(2, "runs set open tokens=0.5", "'tokens=0.5' is no whole number", "tokens=100000"),
     ],
     "tutorial list": [
         Row(3, "tutorial list", "there is no tutorial.sh or docs/tutorial.sh here", "--tutorial FILE"),
@@ -254,6 +261,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         world.ok("create", name, "command", "--no-connect", "--", "true")
         world.wait_state(name, "done")
     world.ok("destroy", "gone")
+    world.ok("map", "-a", "command", "--run", "open", "--items", str(world.folder / "items"), "--", "true")
+    (world.muster_home / "runs/open/finished.json").unlink()
     world.ok("create", "talk", "replay", "--no-connect", "--", world.playbook(TALK, "talk.toml"))
     world.ok("create", "asks", "replay", "--no-connect", "--", world.playbook(ASKS, "asks.toml"))
     world.wait_state("talk", "waiting")

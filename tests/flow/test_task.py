@@ -44,6 +44,37 @@ def test_an_unknown_slot_names_what_there_is() -> None:
     assert "file, item" in error.value.hint
 
 
+def test_a_missing_slot_names_the_line_of_the_item() -> None:
+    found = items('{"file": "a"}\n\n\n{"fiel": "b"}\n')
+    with pytest.raises(UsageError, match=r"the prompt has the slot \{file\}, and the item of line 4 has no such field"):
+        tasks(found, "look at {file}", [])
+    with pytest.raises(UsageError, match="the argument '-x{file}' has .* line 4"):
+        tasks(found, "", ["{item}", "-x{file}"])
+
+
+@pytest.mark.parametrize("line", ["a\0b", "a\0", '{"file": "a\\u0000b"}'])
+def test_a_nul_is_refused_and_never_dropped(line: str) -> None:
+    with pytest.raises(UsageError, match="line 2 has a NUL character") as error:
+        items(f"one\n{line}\n")
+    assert "one item a line" in error.value.hint and "tr '\\0' '\\n'" in error.value.hint
+
+
+def test_an_item_that_no_process_could_be_given_is_refused() -> None:
+    assert items("ä" * 60_000) == [{"item": "ä" * 60_000}]
+    with pytest.raises(UsageError, match="the item of line 2 has 120001 bytes, and no more than 120000") as error:
+        items("x\n" + "ä" * 60_000 + "a")
+    assert "file" in error.value.hint
+    (fields,) = items(json.dumps({"item": "x", "long": "y" * 200_000}))
+    assert tasks([fields], "{long}", [])[0].item == "x", "a prompt may be longer"
+    with pytest.raises(UsageError, match="an argument of line 1 has 200001 bytes"):
+        tasks([fields], "", ["={long}"])
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_item() -> None:
+    assert items("\ufeffone\n\ufefftwo\n") == [{"item": "one"}, {"item": "\ufefftwo"}]
+    assert items('\ufeff{"file": "a"}')[0]["file"] == "a"
+
+
 @given(st.text(min_size=1))
 def test_any_item_has_a_folder_of_its_own_and_comes_back(text: str) -> None:
     made = tasks([{"item": text}, {"item": text}], "Look at {item}", ["{item}"])

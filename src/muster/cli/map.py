@@ -99,8 +99,11 @@ def agents(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     from ..flow import conduct
+    from ..flow import run as runs
     from ..flow import task as tasks
 
+    if args.name and not runs.NAME.match(args.name):  # a dry run makes none, which would find out
+        raise UsageError(f"{args.name!r} is not a name for a run", "use letters, digits, - and _, at most 40")
     if args.prompt_file and args.prompt:
         raise UsageError("--prompt and --prompt-file were both given", "use one of them")
     prompt = common.read_text(args.prompt_file) if args.prompt_file else args.prompt
@@ -119,7 +122,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         ),
         prompt,
         tuple(args.rest),
-        tasks.items(common.read_text(args.items)),
+        tasks.items(_text(args.items)),
         tuple(_place(word) for word in args.places) or ("",),
         args.name,
         args.new,
@@ -161,6 +164,18 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         more = f", and {len(waiting) - 1} more" if waiting[1:] else ""
         render.note(f"you can talk to {waiting[0]}{more}: muster start {waiting[0]}; muster connect {waiting[0]}")
     return conduct.code(outcomes) if sum(outcomes.values()) == picture["total"] else 1
+
+
+def _text(path: str) -> str:
+    """The input, from a file or stdin."""
+    if path != "-":
+        return common.read_text(path)
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise UsageError("stdin is not UTF-8 text", "one item a line; iconv -t UTF-8 makes it UTF-8") from error
+    except OSError as error:
+        raise UsageError(f"cannot read stdin: {error.strerror}", "one item a line, or --items FILE") from error
 
 
 def limits(fleet: Fleet, args: argparse.Namespace) -> Limits:

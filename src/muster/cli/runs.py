@@ -29,6 +29,8 @@ directory and its agents; branches stay. escalations shows what agents want some
 """
 ACTIONS = ("show", "pause", "resume", "stop", "set", "rm", "escalations", "close")
 KEYS = ("max_agents", "dollars", "tokens", "launch_rate")
+#: Those that are counts, and such a count.
+WHOLE = {"max_agents": 4, "tokens": 100000}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -163,6 +165,10 @@ def _values(pairs: list[str]) -> dict[str, Any]:
             raise UsageError(f"{pair!r} is no number", "muster runs set RUN max_agents=4") from None
         if not 0 < found[key] < 1e12:
             raise UsageError(f"{pair!r} must be more than 0", "muster runs set RUN max_agents=4")
+        if key in WHOLE:
+            if not found[key].is_integer():
+                raise UsageError(f"{pair!r} is no whole number", f"muster runs set RUN {key}={WHOLE[key]}")
+            found[key] = int(found[key])
     if not found:
         raise UsageError("nothing to set", f"KEY=VALUE with one of: {', '.join(KEYS)}")
     return found

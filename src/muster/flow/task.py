@@ -13,6 +13,8 @@ from ..errors import UsageError
 SLOT = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 TASKS_MAX = 100_000
 LINE_MAX = 1 << 20
+#: So many bytes fit into one argument or one variable of a process (128 KB on Linux), with room for what stands around them.
+WORD_MAX = 120_000
 
 
 class Task(NamedTuple):
@@ -40,18 +42,39 @@ class Task(NamedTuple):
         return cls(*words, fields, str(data["prompt"]), args, str(data.get("base", "")))
 
 
+class Fields(dict[str, str]):
+    """What one item has, and the line on which it stands."""
+
+    line = 0
+
+
 def items(text: str) -> list[dict[str, str]]:
     """The fields of each line: an object of JSON has its own, any other line is the field `item`. Blank lines do not count."""
-    found = []
-    for number, line in enumerate(text.split("\n"), 1):
+    found: list[dict[str, str]] = []
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         if not line.strip():
             continue
         if len(line) > LINE_MAX:
             raise UsageError(f"line {number} is longer than {LINE_MAX} characters", "put long texts into files")
-        found.append(_fields(line.rstrip("\r"), number))
+        fields = Fields(_fields(line.rstrip("\r"), number))
+        fields.line = number
+        if any("\0" in value for value in fields.values()):
+            raise UsageError(
+                f"line {number} has a NUL character", "one item a line; tr '\\0' '\\n' makes lines of what NULs divide"
+            )
+        _check_length(fields["item"], f"the item of line {number}")
+        found.append(fields)
     if len(found) > TASKS_MAX:
         raise UsageError(f"{len(found)} items are more than {TASKS_MAX}", "make several runs of them")
     return found
+
+
+def _check_length(word: str, what: str) -> None:
+    if (size := len(word.encode("utf-8", "surrogatepass"))) > WORD_MAX:
+        raise UsageError(
+            f"{what} has {size} bytes, and no more than {WORD_MAX} can be given to a process",
+            "put it into a file, and name that",
+        )
 
 
 def _fields(line: str, number: int) -> dict[str, str]:
@@ -78,8 +101,9 @@ def fill(template: str, fields: dict[str, str], where: str) -> str:
             return slot[0][0]
         if slot[1] not in fields:
             known = ", ".join(sorted(fields))
+            line = getattr(fields, "line", 0)
             raise UsageError(
-                f"{where} has the slot {slot[0]}, and an item without it",
+                f"{where} has the slot {slot[0]}, and {f'the item of line {line}' if line else 'an item'} has no such field",
                 f"this item has: {known}; plain braces are written {{{{ and }}}}",
             )
         return fields[slot[1]]
@@ -90,16 +114,11 @@ def fill(template: str, fields: dict[str, str], where: str) -> str:
 def tasks(found: Iterable[dict[str, str]], prompt: str, args: Sequence[str]) -> list[Task]:
     made = []
     for number, fields in enumerate(found, 1):
-        made.append(
-            Task(
-                name(number, fields["item"]),
-                number,
-                fields["item"],
-                fields,
-                fill(prompt, fields, "the prompt"),
-                tuple(fill(arg, fields, f"the argument {arg!r}") for arg in args),
-            )
-        )
+        words = tuple(fill(arg, fields, f"the argument {arg!r}") for arg in args)
+        for word in words:
+            _check_length(word, f"an argument of line {getattr(fields, 'line', number)}")
+        item = fields["item"]
+        made.append(Task(name(number, item), number, item, fields, fill(prompt, fields, "the prompt"), words))
     return made
 
 
