@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, Any, ClassVar, NamedTuple
 
 import pytest
 
-from .conftest import TIMEOUT, World
+from muster.cli.map import Display
+from muster.flow.breaker import Breaker, Pause
+from muster.flow.governor import Spend
+
+from .conftest import TIMEOUT, World, eventually
 
 HELD = 'until test -e "$1"; do sleep 0.1; done'
 CLOSED = {"stdin": "<&-", "stdout": ">&-", "stderr": "2>&-"}
@@ -150,3 +156,96 @@ def test_what_a_verb_starts_has_streams_also_when_its_own_are_closed(world: Worl
     done = redirected(world, "<&- >&- 2>&-", "exec", "x", "--", "sh", "-c", script)
     assert done.returncode == 0
     assert set((world.folder / "fds").read_text().split()) >= {"0", "1", "2"}
+
+
+# What people read
+
+
+class Held(NamedTuple):
+    """A scheduler, as far as the line of a terminal looks at it."""
+
+    paused: bool = False
+    stopping: str = ""
+    pauses: tuple[str, ...] = ()
+    why_not: str = ""
+
+    total = Spend(0.5, 100)
+    jobs = dict.fromkeys(range(4))
+    stages: ClassVar[dict[str, tuple[int, ...]]] = {"over": (1,)}
+
+    def counts(self) -> dict[str, int]:
+        return {"ok": 1, "running": 1, "todo": 2}
+
+    def pace(self, now: float) -> tuple[float, list[tuple[str, float]]]:
+        return 0.1, [("seen-0002", 90.0)]
+
+    @property
+    def governor(self) -> Held:
+        return self
+
+    def why(self, now: float) -> str:
+        return self.why_not
+
+    @property
+    def breaker(self) -> Breaker:
+        made = Breaker()
+        made.pauses = {str(n): Pause(0.0, "work", "", "code", words) for n, words in enumerate(self.pauses)}
+        return made
+
+
+@pytest.mark.parametrize(
+    ("held", "words"),
+    [
+        (Held(), ""),
+        (Held(why_not="memory is short"), "memory is short | "),
+        (Held(paused=True, why_not="memory is short"), "paused (muster runs resume seen) | "),
+        (Held(paused=True, stopping="drain"), "draining | "),
+        (Held(stopping="cancelled"), "stopping | "),
+        (Held(pauses=("5 of 5 failed", "5 of 5 failed")), "launching pauses: 5 of 5 failed | "),
+        (Held(pauses=("5 failed",), why_not="load is high"), "launching pauses: 5 failed | load is high | "),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_line_of_a_terminal_tells_first_what_holds_the_run_back(held: Held, words: str, tmp_path: Path) -> None:
+    line = Display(True, str(tmp_path / "seen")).line(held, 100.0)  # type: ignore[arg-type]  # a stand-in
+    assert line == f"seen 1 ok, 1 running, 2 todo | {words}longest: seen-0002 90 s | $0.50 | 6 a minute, 30 s left"
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ({"kind": "canary", "task": "0007-7"}, "canary: 0007-7"),
+        ({"kind": "question", "task": "0007-7", "reason": "Which?"}, "question: 0007-7: Which?"),
+        ({"kind": "paused"}, "paused"),
+        ({"kind": "draining", "reason": "interrupted"}, "draining: interrupted"),
+        (
+            {"kind": "outcome", "task": "0001-1", "outcome": "failed", "reason": "exit 1", "final": False},
+            "0001-1 failed: exit 1, it is tried again",
+        ),
+        (
+            {"kind": "outcome", "task": "0001-1", "outcome": "cancelled", "reason": "it was", "final": False},
+            "0001-1 cancelled: it was, the same command takes it up again",
+        ),
+        ({"kind": "outcome", "task": "0001-1", "outcome": "cancelled", "final": True}, "0001-1 cancelled"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_event_is_told_in_words(
+    event: dict[str, Any], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Display(False, str(tmp_path / "seen")).say(event)
+    assert capsys.readouterr().err == f"{words}\n"
+
+
+def test_after_an_interrupt_it_is_told_how_far_it_came(world: World) -> None:
+    argv = held(world, "--max-agents", "1")
+    argv[-3] = f'test "$MUSTER_ITEM" = 1 || {HELD}'
+    process = start(world, argv)
+    eventually(lambda: len([row for row in world.agents().values() if row["labels"]["task"] == "0002-2"]))
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 130
+    assert out.decode() == "1 of 3 tasks with an outcome (1 ok), 2 left\n"
+    assert b"0002-2 cancelled: the run was interrupted, the same command takes it up again\n" in err
+    (world.folder / "go").touch()
+    assert subprocess.run(argv, cwd=world.repo, env=world.env, capture_output=True, check=False).stdout == b"3 ok\n"

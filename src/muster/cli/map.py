@@ -153,9 +153,11 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     finished = conduct.go(fleet, wish, directory, display.say, display.shown)
     display.end()
     picture = directory.picture()
-    outcomes = picture["outcomes"]
+    outcomes, total = picture["outcomes"], picture["total"]
+    done, words = sum(outcomes.values()), ", ".join(f"{count} {name}" for name, count in outcomes.items())
     if not args.json:
-        render.out(", ".join(f"{count} {name}" for name, count in outcomes.items()) or "nothing was done")
+        so_far = f"{done} of {tasks.counted(total, 'task')} with an outcome{f' ({words})' if words else ''}, {total - done} left"
+        render.out(words if finished else so_far)
     if not finished:
         render.note(f"{directory.name} is not finished; the same command goes on with it")
         return 130
@@ -163,7 +165,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if waiting and not args.json:
         more = f", and {len(waiting) - 1} more" if waiting[1:] else ""
         render.note(f"you can talk to {waiting[0]}{more}: muster start {waiting[0]}; muster connect {waiting[0]}")
-    return conduct.code(outcomes) if sum(outcomes.values()) == picture["total"] else 1
+    return conduct.code(outcomes) if done == total else 1
 
 
 def _text(path: str) -> str:
@@ -220,14 +222,16 @@ class Display:
             render.line(event)
         elif event["kind"] == "outcome":
             why = f": {event['reason']}" if event.get("reason") else ""
-            again = "" if event.get("final") else ", it is tried again"
+            # Only Ctrl-C cancels what is not over by that.
+            later = "the same command takes it up again" if event["outcome"] == "cancelled" else "it is tried again"
+            again = "" if event.get("final") else f", {later}"
             self._line(f"{event['task']} {event['outcome']}{why}{again}")
         elif event["kind"] == "verified":
             self._line(f"{event['task']} is {event['outcome']}: {event['reason']}")
         elif event["kind"] in TOLD:
-            who = f"{event['task']}: " if event.get("task") else ""
-            words = event.get("reason") or event.get("words") or event.get("why") or ""
-            self._line(f"{event['kind'].removeprefix('reduce-')}{': ' if who or words else ''}{who}{words}")
+            words = event.get("reason") or event.get("words") or event.get("why")
+            parts = (event["kind"].removeprefix("reduce-"), event.get("task"), words)
+            self._line(": ".join(str(part) for part in parts if part))
 
     def shown(self, scheduler: Scheduler) -> None:
         self._page()
@@ -253,25 +257,34 @@ class Display:
         self.maker = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
     def line(self, scheduler: Scheduler, now: float) -> str:
-        """How far it is, what it cost, how fast it goes, what holds it back, and who is slow."""
+        """How far it is, what holds it back, who is slow, what it cost, and how fast it goes: a narrow terminal cuts the end."""
         from ..flow.limits import amount, span
 
         counts = scheduler.counts()
         parts = [f"{self.run} " + ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))]
+        parts += self._held(scheduler, now)
+        pace, slow = scheduler.pace(now)
+        if slow:
+            parts.append(f"longest: {slow[0][0]} {span(slow[0][1])}")
         if scheduler.total.tokens:
             known = scheduler.total.dollars is not None
             parts.append(
                 amount("dollars", scheduler.total.dollars or 0) if known else amount("tokens", scheduler.total.tokens)
             )
-        pace, slow = scheduler.pace(now)
         if pace:
             left = len(scheduler.jobs) - len(scheduler.stages["over"])
             parts.append(f"{pace * 60:.3g} a minute, {span(left / pace)} left")
-        if why := scheduler.governor.why(now):
-            parts.append(why)
-        if slow:
-            parts.append(f"longest: {slow[0][0]} {span(slow[0][1])}")
         return " | ".join(parts)
+
+    def _held(self, scheduler: Scheduler, now: float) -> list[str]:
+        """Why no more is launched. What a person asked for is all there is to say."""
+        if scheduler.stopping:
+            return ["draining" if scheduler.stopping == "drain" else "stopping"]
+        if scheduler.paused:
+            return [f"paused (muster runs resume {self.run})"]
+        diagnoses = dict.fromkeys(pause.diagnosis for pause in scheduler.breaker.pauses.values())
+        why = scheduler.governor.why(now)
+        return [*(f"launching pauses: {words}" for words in diagnoses), *([why] if why else [])]
 
     def _line(self, text: str) -> None:
         if self.live:
