@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
@@ -11,11 +12,14 @@ from typing import IO, Any, ClassVar, NamedTuple
 
 import pytest
 
+from muster.cli.main import main
 from muster.cli.map import Display
 from muster.flow.breaker import Breaker, Pause
 from muster.flow.governor import Spend
+from muster.flow.run import Run
 
 from .conftest import TIMEOUT, World, eventually
+from .test_json import fits
 
 HELD = 'until test -e "$1"; do sleep 0.1; done'
 CLOSED = {"stdin": "<&-", "stdout": ">&-", "stderr": "2>&-"}
@@ -249,3 +253,40 @@ def test_after_an_interrupt_it_is_told_how_far_it_came(world: World) -> None:
     assert b"0002-2 cancelled: the run was interrupted, the same command takes it up again\n" in err
     (world.folder / "go").touch()
     assert subprocess.run(argv, cwd=world.repo, env=world.env, capture_output=True, check=False).stdout == b"3 ok\n"
+
+
+def test_a_run_shows_work_that_was_not_committed_and_what_could_not_be_harvested(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = held(world)[1:]
+    (world.folder / "go").touch()
+    world.ok(*argv)
+    before = Run.picture
+
+    def picture(run: Run) -> dict[str, Any]:
+        told = before(run)
+        first, second, third = told["tasks"]
+        first |= {"branch": "muster/a", "commits": 1, "uncommitted": "muster/a-wip", "harvest_errors": []}
+        second |= {"uncommitted": "muster/b-wip", "harvest_errors": ["commits: no\x1b[31m room", "diff: it is cut"]}
+        third |= {"uncommitted": None, "harvest_errors": []}
+        return told
+
+    monkeypatch.setattr(Run, "picture", picture)
+    monkeypatch.setattr(os, "environ", world.env)
+    assert main(["runs", "show", "seen"]) == 0
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[5] for row in rows[:3]] == ["muster/a", "muster/b-wip", "-"]
+    assert rows[3:] == ["0002-2: not harvested: commits: no [31m room", "0002-2: not harvested: diff: it is cut"]
+    assert main(["runs", "show", "seen", "--json"]) == 0
+    fits(json.loads(capsys.readouterr().out), "runs")
+
+
+def test_a_run_shows_its_own_escalations_and_all_are_shown_when_asked_for(world: World) -> None:
+    for number, name in enumerate(("one", "two")):
+        play = f'[[step]]\nsubmit = "blocked"\nsummary = "No."\nescalate = ["Somebody must see to {name}."]\n'
+        path = world.playbook(play + '[[step]]\nturn = "Done."\n', f"{number}.toml")
+        (world.folder / "items").write_text("1\n")
+        words = ("map", "-a", "replay", "--run", name, "--items", str(world.folder / "items"), "-p", "Look.")
+        world.ok(*words, "--", path)
+    assert "see to one" in (told := world.ok("runs", "show", "one").stdout) and "see to two" not in told
+    assert "see to one" in (told := world.ok("runs", "escalations").stdout) and "see to two" in told

@@ -212,18 +212,21 @@ def _show(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
             task["verified"] or "-",
             str(task["attempts"]),
             _cost(task),
-            task["branch"] if task["commits"] else "-",
+            (task["branch"] if task["commits"] else task.get("uncommitted")) or "-",
             (task["reason"] or task["summary"] or "").partition("\n")[0][:80],
         ]
         for task in picture["tasks"]
     ]
     render.table(["TASK", "OUTCOME", "VERIFIED", "TRIES", "COST", "BRANCH", "WHY"], rows)
+    for task in picture["tasks"]:
+        for words in task.get("harvest_errors") or ():
+            render.out(f"{task['id']}: not harvested: {render.plain(words)}")
     if counts:
         render.out("")
         improve.funnel(one.name, counts, since)
         for name, left in ((runs.read(one.path("delivery.json")) or {}).get("left_out") or {}).items():
             render.out(f"left out {name}: {render.plain(left['reason'])}")
-    _escalations(args, fleet)
+    _escalations(args, fleet, one.name)
     return 0
 
 
@@ -244,10 +247,15 @@ def _funnels(fleet: Fleet, one: Run) -> tuple[dict[str, Any] | None, str | None,
     return counts, older.name, since
 
 
-def _escalations(args: argparse.Namespace, fleet: Fleet) -> int:
+def _escalations(args: argparse.Namespace, fleet: Fleet, run: str = "") -> int:
+    """Those that are open; of one run, as often as its tasks said them."""
     from ..flow import memory
 
-    known = {key: one for key, one in memory.escalations(fleet.home).items() if not one.get("closed")}
+    known = {}
+    for key, one in memory.escalations(fleet.home).items():
+        by = [who for who in one["by"] if not run or who.partition("/")[0] == run]
+        if by and not one.get("closed"):
+            known[key] = {**one, "by": by}
     if args.json:
         rows = [
             {"id": key, "text": one["text"], "count": len(one["by"]), "by": one["by"]} for key, one in known.items()
