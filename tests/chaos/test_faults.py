@@ -435,6 +435,42 @@ def test_the_name_of_a_process_cannot_forge_the_survey(world: World) -> None:
     assert world.wait_state("victim", "working", "failed")["state"] == "working"
 
 
+def test_the_name_of_a_session_cannot_forge_the_survey(world: World) -> None:
+    """Agents can make sessions in the server that they run in, and tmux lets a name hold blanks."""
+    victim = start(world, "victim", "sleep", "1000")
+    world.wait_state("victim", "working")
+    for lie in (f"{victim['id']} 1 0 0 1 sh 0", f"x\npane {victim['id']} 1 0 0 1 sh 0"):
+        world.tmux("new-session", "-d", "-s", lie, "sleep", "1000")
+    assert world.tmux("list-sessions", "-F", "#{session_name}").stdout.count(victim["id"].encode()) == 3
+    assert world.state("victim") == "working"
+
+
+def test_only_the_pane_of_its_wrapper_tells_how_an_agent_is(world: World) -> None:
+    row = start(world, "one", "sh", "-c", "while [ ! -e go ]; do sleep 0.1; done")
+    world.wait_state("one", "working")
+    session = f"={row['id']}:"
+
+    def states() -> set[str]:
+        return {world.state("one"), Fleet(world.env).get("one").status.state}
+
+    def dead() -> list[str]:
+        return world.tmux("list-panes", "-s", "-t", session, "-F", "#{pane_dead}").stdout.decode().split()
+
+    world.tmux("split-window", "-t", session, "exit 3")
+    world.tmux("split-window", "-b", "-t", session, "exit 3")
+    world.tmux("new-window", "-t", session, "exit 3")
+    eventually(lambda: sorted(dead()) == ["0", "1", "1", "1"])
+    assert states() == {"working"}
+    world.tmux("new-window", "-t", session, "sleep 1000")
+    world.ok("exec", "one", "--", "touch", "go")
+    world.wait_state("one", "done")
+    assert states() == {"done"}
+    world.ok("exec", "one", "--", "rm", "go")
+    world.ok("start", "one")
+    world.wait_state("one", "working")
+    assert dead() == ["0"]
+
+
 def test_an_agent_that_is_destroyed_while_it_is_surveyed_is_gone_not_lost(world: World) -> None:
     start(world, "stays", "sleep", "1000")
     goes = start(world, "goes", "sleep", "1000")

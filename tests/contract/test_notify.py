@@ -200,6 +200,10 @@ def test_an_agent_whose_wrapper_was_killed_too_is_told_by_tmux(here: Place) -> N
     world.ok("create", "one", "command", "--no-connect", "--", "sleep", "1000")
     row = world.wait_state("one", "working")
     wrapper = world.tmux("list-panes", "-t", f"={row['id']}:", "-F", "#{pane_pid}").stdout
+    # A pane that the agent made beside its own says nothing of it.
+    world.tmux("split-window", "-d", "-t", f"={row['id']}:", "exit 3")
+    dead = ("list-panes", "-t", f"={row['id']}:", "-F", "#{pane_dead}")
+    eventually(lambda: world.tmux(*dead).stdout.split() == [b"0", b"1"])
     os.kill(int(wrapper), signal.SIGKILL)
     assert states(world, 1) == [("one", "failed", "signal 9")]
     assert not (here.state / "agents" / row["id"] / "notify" / "env").exists()

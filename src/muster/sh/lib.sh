@@ -29,6 +29,10 @@ fi
 
 mu_tmux() { tmux -S "$mu_sock" "$@"; }
 
+# Of the panes of an agent's session the one that its wrapper runs in (`list-panes -s -f`): the agent may have made others.
+# shellcheck disable=SC2034  # for the scripts that stand behind
+mu_own='#{?@pane,#{==:#{@pane},#{pane_id}},1}'
+
 # Take a name for an agent that has its folder in agents/; 17 when another has it. Run in the state folder.
 # link(2) is atomic and brings the content along. A name whose agent is gone is taken off by one at a time.
 mu_take() { # ID NAME

@@ -55,7 +55,7 @@ if [ -s "$mu_dir/retries" ]; then set -- ';' set-option @retries "$(cat "$mu_dir
 # How it ended is told by its wrapper, unless that was killed too: then tmux tells the user.
 if [ -s "$mu_dir/notify/command" ]; then
 	# shellcheck disable=SC2016  # for the shell that tmux starts
-	set -- "$@" ';' set-hook pane-died 'run-shell -b '\''exec sh "$MUSTER_AGENT_DIR/bin/notify" died "#{pane_dead_status}" "#{pane_dead_signal}"'\'
+	set -- "$@" ';' set-hook pane-died 'run-shell -b '\''[ "#{pane_id}" != "#{@pane}" ] || exec sh "$MUSTER_AGENT_DIR/bin/notify" died "#{pane_dead_status}" "#{pane_dead_signal}"'\'
 fi
 
 # The server's own environment is small and the same for all: an agent's comes by its wrapper.
@@ -64,13 +64,14 @@ while :; do
 	mu_said=$(env -i HOME="$HOME" PATH="$PATH" SHELL=/bin/sh LANG="${LANG:-C.UTF-8}" TERM=xterm-256color \
 		tmux -S "$mu_sock" -f "$mu_home/tmux.conf" -u new-session -d -s "$mu_id" -x "$mu_cols" -y "$mu_rows" \
 		-e "MUSTER_AGENT_ID=$mu_id" -e "MUSTER_AGENT_DIR=$mu_dir" -c / sh "$mu_dir/bin/wrap" "$mu_dir" \
-		\; set-option @agent "$mu_id" "$@" 2>&1) && break
+		\; set-option @agent "$mu_id" \; set-option -F @pane '#{pane_id}' "$@" 2>&1) && break
 	case $mu_said in
 	*duplicate*)
-		if [ "$(mu_tmux list-panes -t "=$mu_id:" -F '#{pane_dead}')" = 1 ]; then
+		# None is its own where the agent closed that one and has others.
+		# shellcheck disable=SC2154  # mu_own comes from lib.sh
+		if mu_dead=$(mu_tmux list-panes -s -t "=$mu_id:" -f "$mu_own" -F '#{pane_dead}'); then
+			[ "$mu_dead" != 0 ] || die 17 "it runs already"
 			mu_tmux kill-session -t "=$mu_id:" || :
-		else
-			die 17 "it runs already"
 		fi
 		;;
 	# The server was just ending with its last session; the next try starts a new one.

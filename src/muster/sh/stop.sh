@@ -3,7 +3,8 @@
 mu_id=$1 mu_grace=$2
 mu_dir=$mu_home/agents/$mu_id
 [ -d "$mu_dir" ] || die 3 "no agent $mu_id"
-mu_dead=$(mu_tmux list-panes -t "=$mu_id:" -F '#{pane_dead}' 2>/dev/null || echo none)
+# shellcheck disable=SC2154  # mu_own comes from lib.sh
+mu_dead=$(mu_tmux list-panes -s -t "=$mu_id:" -f "$mu_own" -F '#{pane_dead}' 2>/dev/null || echo none)
 if [ "$mu_dead" != none ]; then
 	# A full disk keeps nobody from ending an agent.
 	{ mu_tmux capture-pane -p -e -S - -t "=$mu_id:" >"$mu_dir/screen.new" && mv -f "$mu_dir/screen.new" "$mu_dir/screen"; } \

@@ -32,13 +32,14 @@ set -- "${1:-}" "${2:-}" "${3:-}"
 if [ "$1" = one ]; then
 	mu_names=$2 mu_which=${3:-$(cat "../names/$2" 2>/dev/null)} || exit 0
 	case $mu_names,$mu_which in ,* | *, | *[!A-Za-z0-9_,-]*) exit 0 ;; esac
-	set -- -t "=$mu_which:"
+	set -- -s -t "=$mu_which:"
 else
 	set -- -a
 fi
-mu_tmux list-panes "$@" -F 'pane #{session_name} #{?pane_dead,1,0} #{?#{==:#{pane_dead_status},},-,#{pane_dead_status}} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command} #{?@retries,#{C/r:#{@retries}},0}' 2>/dev/null || :
+# shellcheck disable=SC2154  # mu_own comes from lib.sh
+mu_tmux list-panes "$@" -f "$mu_own" -F 'pane #{s/[^A-Za-z0-9_-]/?/:session_name} #{?pane_dead,1,0} #{?#{==:#{pane_dead_status},},-,#{pane_dead_status}} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command} #{?@retries,#{C/r:#{@retries}},0}' 2>/dev/null || :
 
-# The command's name is the agent's own choice, so it was stripped of newlines; so are odd names of folders.
+# The names of commands and sessions are the agents' own choice, so they were stripped of blanks and newlines; so are odd names of folders.
 # shellcheck disable=SC2086  # patterns
 mu_files() {
 	printf '%s\n' $mu_which/agent.json $mu_which/usage.json $mu_which/result.json ../names/$mu_names
