@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from muster import Fleet
+from muster.flow.result import RESULT_MOST, read
 
 from ..conftest import Sshd, World, eventually
 
@@ -469,6 +470,19 @@ def test_only_the_pane_of_its_wrapper_tells_how_an_agent_is(world: World) -> Non
     world.ok("start", "one")
     world.wait_state("one", "working")
     assert dead() == ["0"]
+
+
+def test_of_a_result_no_more_is_read_than_shows_that_it_is_too_large(world: World) -> None:
+    start(world, "one", "sleep", "1000")
+    file = folder(world, "one") / "result.json"
+    for text in ('"' + "x" * 4_000_000 + '"', '"' + "ü" * 2_000_000 + '"'):
+        file.write_text(text + "\n")
+        result = Fleet(world.env).get("one").status.result.encode()
+        size = len(result)
+        assert RESULT_MOST < size < RESULT_MOST + 10
+        assert "larger" in str(read(result))
+    file.write_text('"' + "x" * (RESULT_MOST - 2) + '"\n')
+    assert len(Fleet(world.env).get("one").status.result) == RESULT_MOST
 
 
 def test_an_agent_that_is_destroyed_while_it_is_surveyed_is_gone_not_lost(world: World) -> None:

@@ -61,11 +61,13 @@ for mu_dir; do
 	case $mu_dir in *[!A-Za-z0-9_-]*) ;; *) [ ! -e "$mu_dir" ] || printf 'dir %s\n' "$mu_dir" ;; esac
 done
 # Plain files of a sane size only: no pipe, device, link or flood in an agent's folder may stop the survey.
+# Of a result one byte more than flow/result.py takes: what is too large is seen to be.
 # shellcheck disable=SC2016  # the inner shell's and awk's own
 mu_files | LC_ALL=C awk -F / '
 	$1 == ".." ? /^\.\.\/names\/[A-Za-z0-9_-]+$/ : /^[A-Za-z0-9_-]+\/[A-Za-z0-9_.\/-]+$/ && ($2 != "client" || ++told[$1] <= 20)
-' | xargs sh -c '[ $# = 0 ] || exec find "$@" -prune -type f -size -8192' find 2>/dev/null | awk '{
-	if ((getline line < $0) > 0) printf "file %s\t%s\n", $0, ($0 ~ /(agent|result)\.json$/ ? line : substr(line, 1, 100000))
+' | xargs sh -c '[ $# = 0 ] || exec find "$@" -prune -type f -size -8192' find 2>/dev/null | LC_ALL=C awk '{
+	most = $0 ~ /agent\.json$/ ? 4194304 : $0 ~ /result\.json$/ ? 1048577 : 100000
+	if ((getline line < $0) > 0) printf "file %s\t%s\n", $0, substr(line, 1, most)
 	close($0)
 }'
 for mu_dir; do
