@@ -358,8 +358,9 @@ def test_diff_and_info_show_commits_uncommitted_and_untracked_work(host: LocalHo
     assert b"\x1b[" in git.diff(host, tree, color=True)
     assert Path(tree.gitdir, "index").read_bytes() == index
     gone = tree._replace(workdir=tree.workdir + "\nno\\pe")
+    nothing = git.Info(1, None, tip) if mode == "worktree" else git.Info(None, None, "")  # its commits are not in there
     assert git.info(host, {1: gone, 2: tree, 3: tree}) == {
-        1: git.Info(None, None, ""), 2: git.Info(1, 2, tip), 3: git.Info(1, 2, tip)
+        1: nothing, 2: git.Info(1, 2, tip), 3: git.Info(1, 2, tip)
     }  # fmt: skip
 
 
@@ -686,6 +687,143 @@ def test_the_users_own_tree_can_be_watched_in_place(host: LocalHost, root: Path,
     tree = git.seed_in_place(host, repo, str(tmp_path / "shadow"))
     (root / "new").write_text("new\n")
     assert git.diff(host, tree, name_only=True) == b"new\n"
+
+
+# --- an agent that damaged what git needs
+
+
+def garbage(index: Path) -> None:
+    index.write_text("garbage\n")
+
+
+def cut(index: Path) -> None:
+    index.write_bytes(index.read_bytes()[:40])
+
+
+def a_folder(index: Path) -> None:
+    index.unlink()
+    index.mkdir()
+    (index / "x").write_text("x\n")
+
+
+def a_link(index: Path) -> None:
+    index.rename(index.with_name("elsewhere"))
+    index.symlink_to("elsewhere")
+
+
+def unreadable(index: Path) -> None:
+    index.chmod(0)
+
+
+def without_objects(index: Path) -> None:
+    run(workdir_of(index), "update-index", "--add", "--info-only", "--cacheinfo", f"100644,{'1234' * 10},staged")
+
+
+def split(index: Path) -> None:
+    run(workdir_of(index), "update-index", "--split-index")
+    run(workdir_of(index), "add", "-N", "work.txt")
+    for part in index.parent.glob("sharedindex.*"):
+        part.unlink()
+
+
+def workdir_of(index: Path) -> Path:
+    linked = index.with_name("gitdir")
+    return Path(linked.read_text()).parent if linked.exists() else index.parent.parent
+
+
+damages = pytest.mark.parametrize("damage", [garbage, cut, a_folder, a_link, unreadable, without_objects, split])
+
+
+@both
+@damages
+def test_with_a_damaged_index_work_is_seen_and_kept_as_if_it_were_that_of_head(
+    host: LocalHost, root: Path, seed: Seed, tmp_path: Path, mode: str, damage: Callable[[Path], None]
+) -> None:
+    tree, trash = seed(mode=mode), str(tmp_path / "trash")
+    tip = commit(tree.workdir, "c", "c\n")
+    Path(tree.workdir, "a.txt").write_text("changed\n")
+    Path(tree.workdir, "work.txt").write_text("w\n")
+    damage(Path(tree.gitdir, "index"))
+    assert git.diff(host, tree, name_only=True).split() == [b"a.txt", b"c", b"work.txt"]
+    assert git.info(host, {0: tree}) == {0: git.Info(1, 3 if damage is without_objects else 2, tip)}
+    assert git.harvest(host, tree).head == tip
+    wip = git.fetch(host, tree, host, f"{root}/.git", "refs/heads/wip", uncommitted=True).tip
+    assert run(root, "diff", "--name-only", tip, wip).split() == ["a.txt", "work.txt"]
+    git.park(host, tree, trash, "foo")
+    run(root, "gc", "-q", "--prune=now")
+    run(root, "fsck")
+    back = git.unpark(host, tree, trash, "foo")
+    assert Path(back.workdir, "work.txt").read_text() == "w\n"
+    assert git.diff(host, back, name_only=True).split() == [b"a.txt", b"c", b"work.txt"]
+    git.snapshot_create(host, back, "one")
+    git.snapshot_restore(host, back, "one", "auto")
+    assert seen(back.workdir)[3] == tip and Path(back.workdir, "work.txt").read_text() == "w\n"
+
+
+def test_what_is_staged_in_a_split_index_is_kept_too(host: LocalHost, root: Path, seed: Seed, tmp_path: Path) -> None:
+    tree, trash = seed(), str(tmp_path / "trash")
+    run(tree.workdir, "update-index", "--split-index")
+    messy(tree.workdir)
+    before = full(tree)
+    git.park(host, tree, trash, "foo")
+    run(root, "gc", "-q", "--prune=now")
+    assert full(git.unpark(host, tree, trash, "foo")) == before
+
+
+def test_push_to_an_agent_with_a_damaged_index_is_refused(host: LocalHost, root: Path, seed: Seed) -> None:
+    tree = seed()
+    garbage(Path(tree.gitdir, "index"))
+    with pytest.raises(Refused, match="its index cannot be read"):
+        git.push(host, f"{root}/.git", commit(root, "more", "more\n"), host, tree)
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+def test_a_worktree_whose_folder_is_gone_has_its_commits_still(
+    host: LocalHost, root: Path, seed: Seed, tmp_path: Path, pruned: bool
+) -> None:
+    Path(root, "a.txt").write_text("not committed by the user\n")
+    tree, trash = seed(), str(tmp_path / "trash")
+    Path(tree.workdir, "w").write_text("w\n")
+    run(tree.workdir, "add", "w")
+    run(tree.workdir, "commit", "-qm", "w")
+    tip = run(tree.workdir, "rev-parse", "HEAD")
+    shutil.rmtree(tree.workdir)
+    if pruned:
+        run(root, "worktree", "prune")
+
+    def still() -> None:
+        assert git.info(host, {0: tree}) == {0: git.Info(1, None, tip)}
+        assert git.diff(host, tree, name_only=True) == b"w\n"
+        assert git.harvest(host, tree) == git.State(tip, tip)
+        assert git.fetch(host, tree, host, f"{root}/.git").tip == tip
+        assert git.fetch(host, tree, host, f"{root}/.git", "refs/heads/wip", uncommitted=True, force=True).tip == tip
+        with pytest.raises(NotFound, match="is gone"):
+            git.snapshot_create(host, tree, "one")
+
+    still()
+    run(root, "branch", "-D", "wip")
+    git.park(host, tree, trash, "foo")
+    assert run(root, "branch", "--list", "muster/*") == ""
+    run(root, "reflog", "expire", "--expire=now", "--all")
+    run(root, "gc", "-q", "--prune=now")
+    for _ in range(2):  # the second time as after a kill
+        assert git.unpark(host, tree, trash, "foo") == tree
+    assert run(root, "rev-parse", "muster/foo") == tip
+    assert run(root, "for-each-ref", "refs/muster") == ""
+    still()
+
+
+def test_a_branch_that_the_user_has_checked_out_meanwhile_stays(
+    host: LocalHost, root: Path, seed: Seed, tmp_path: Path
+) -> None:
+    tree = seed()
+    shutil.rmtree(tree.workdir)
+    run(root, "worktree", "prune")
+    run(root, "checkout", "-q", "muster/foo")
+    git.park(host, tree, str(tmp_path / "trash"), "foo")
+    run(root, "rev-parse", "HEAD")
+    git.unpark(host, tree, str(tmp_path / "trash"), "foo")
+    assert run(root, "symbolic-ref", "HEAD") == "refs/heads/muster/foo"
 
 
 # --- snapshots

@@ -70,7 +70,7 @@ class Tree(NamedTuple):
 
 
 class Info(NamedTuple):
-    """None is unknown: the work dir is gone, or its git is broken."""
+    """None is unknown: the work dir is gone, or its git is broken. A worktree that is gone has its commits still."""
 
     ahead: int | None
     dirty: int | None
@@ -133,7 +133,7 @@ def capture(host: Host, top: str) -> State:
 
 def harvest(host: Host, tree: Tree) -> State:
     """The same for an agent's work tree, into its shadow; unmerged files are taken as they are."""
-    return _state(_ask(host, "look", "harvest", tree.workdir, tree.gitdir, tree.shadow, what="cannot read its work"))
+    return _state(_ask(host, "look", "harvest", *_where(tree), what="cannot read its work"))
 
 
 # --- work dirs
@@ -205,23 +205,23 @@ def diff(
     wanted = {"--stat": stat, "--name-only": name_only, "--color=always": color}
     flags = [flag for flag, on in wanted.items() if on] + ["--binary", "--full-index", "--no-renames"] * binary
     only = "1" if committed_only else ""
-    return _ask(host, "work", "diff", tree.workdir, tree.gitdir, tree.shadow, only, *flags, what="cannot diff")
+    return _ask(host, "work", "diff", *_where(tree), only, *flags, what="cannot diff")
 
 
 def diff_stream(host: Host, tree: Tree) -> AbstractContextManager[IO[bytes]]:
     """The same, as it comes."""
-    return output(host, _argv(host, "work", "diff", [tree.workdir, tree.gitdir, tree.shadow, ""]), "cannot diff")
+    return output(host, _argv(host, "work", "diff", [*_where(tree), ""]), "cannot diff")
 
 
 def info(host: Host, trees: Mapping[Key, Tree]) -> dict[Key, Info]:
     """Commits since the base and dirty files of many agents, in one round trip."""
-    lines = [part for tree in trees.values() for part in (tree.workdir, tree.gitdir, tree.shadow)]
+    lines = [part for tree in trees.values() for part in _where(tree)]
     text = "".join(line.replace("\\", "\\\\").replace("\n", "\\n") + "\n" for line in lines)
     told = dict.fromkeys(trees, Info(None, None, ""))
     keys = list(trees)
     for line in _text(_ask(host, "work", "info", input=os.fsencode(text))).splitlines():
         number, ahead, dirty, head = line.split(" ")
-        told[keys[int(number)]] = Info(int(ahead), int(dirty), _sha(head))
+        told[keys[int(number)]] = Info(int(ahead), None if dirty == "-" else int(dirty), _sha(head))
     return told
 
 
@@ -233,8 +233,8 @@ def fetch(
     With `uncommitted` the tip is one more commit, of what is not committed. Raises `Refused` when `ref` is checked
     out somewhere, or has commits the agent lacks and `force` is off.
     """
-    args = (tree.workdir, tree.gitdir, tree.shadow, tree.branch, "1" if uncommitted else "")
-    tip, head = map(_sha, _text(_ask(host, "work", "tip", *args)).split())
+    asked = _ask(host, "work", "tip", *_where(tree), "1" if uncommitted else "")
+    tip, head = map(_sha, _text(asked).split())
     old = bring(host, tree.shadow, to, common, tip, ref, force=force)
     return Fetched(tip, old, head)
 
@@ -347,6 +347,11 @@ def unique(host: Host, common: str, rev: str, branch: str = "") -> int:
 
 def _parts(tree: Tree) -> tuple[str, str, str, str]:
     return tree.common, tree.gitdir, tree.workdir, tree.branch
+
+
+def _where(tree: Tree) -> tuple[str, str, str, str]:
+    """What looks at an agent's work take."""
+    return tree.workdir, tree.gitdir, tree.shadow, tree.branch
 
 
 def _haves(host: Host, gitdir: str, want: str = "", objects: str = "", format: str = "") -> list[str]:

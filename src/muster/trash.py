@@ -287,7 +287,10 @@ def _worth(host: Host, agent: Agent, at: git.Tree) -> list[str]:
         info = git.info(host, {0: at})[0]
     except MusterError:
         return ["a work dir that git cannot read"]
-    kept = []
+    gone = info.dirty is None and host.run(["test", "-d", at.workdir]).returncode != 0
+    if info.ahead is None and not gone:
+        return ["a work dir that git cannot read"]
+    kept = ["no work dir (it was gone)"] if gone else []
     if info.ahead:
         kept.append(f"{info.ahead} commit{'' if info.ahead == 1 else 's'}")
     if info.dirty:

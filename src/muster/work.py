@@ -31,8 +31,8 @@ def counts(fleet: Fleet, statuses: Iterable[Status]) -> dict[tuple[str, str], tu
     for group in by_host.values():
         host = fleet.host(group[0].address)
         for key, info in git.info(host, {status.agent.id: tree(status.agent) for status in group}).items():
-            if info.ahead is not None and info.dirty is not None:
-                found[group[0].host, key] = (info.ahead, info.dirty)
+            if info.ahead is not None:
+                found[group[0].host, key] = (info.ahead, info.dirty or 0)
     return found
 
 

@@ -542,6 +542,44 @@ def test_an_agent_with_a_time_limit_that_ends_early_leaves_no_clock_running(worl
     eventually(lambda: world.processes(row["id"]) == [])
 
 
+def counts(world: World, name: str) -> tuple[int, int]:
+    (row,) = (row for row in world.ok("list", "--git", "--json").json["agents"] if row["name"] == name)
+    return row["ahead"], row["dirty"]
+
+
+def test_an_agent_that_damages_its_index_is_seen_pulled_destroyed_and_restored(world: World) -> None:
+    script = (
+        'echo c > c; git add c; git commit -qm c; echo w > work.txt; echo garbage > "$(git rev-parse --git-dir)/index"'
+    )
+    start(world, "bad", "sh", "-c", script)
+    world.wait_state("bad", "done")
+    assert "+w\n" in world.ok("diff", "bad").stdout
+    assert counts(world, "bad") == (1, 1)
+    assert "1 commit ahead" in world.ok("pull", "bad").stderr
+    assert "1 commit, 1 uncommitted file" in world.ok("destroy", "bad").stderr
+    world.ok("restore", "bad")
+    workdir = Path(world.agents()["bad"]["workdir"])
+    assert (workdir / "work.txt").read_text() == "w\n" and (workdir / "c").exists()
+
+
+def test_the_commits_of_an_agent_that_removed_its_work_dir_are_pulled_and_kept(world: World) -> None:
+    script = 'echo w > w; git add w; git commit -qm w; cd /; rm -rf "$OLDPWD"'
+    start(world, "one", "sh", "-c", script)
+    start(world, "two", "sh", "-c", 'cd /; rm -rf "$OLDPWD"')
+    world.wait_state("one", "done")
+    world.wait_state("two", "done")
+    assert "+w\n" in world.ok("diff", "one").stdout
+    assert counts(world, "one") == (1, 0)
+    assert "1 commit ahead" in world.ok("pull", "one").stderr
+    told = world.ok("destroy", "one", "two").stderr
+    assert "1 commit" in told and "changed nothing" not in told
+    assert world.git("branch", "--list", "muster/*") == ""
+    world.ok("restore", "one")
+    assert world.git("log", "-1", "--format=%s", "muster/one") == "w"
+    world.ok("pull", "one", "--merge")
+    assert (world.repo / "w").read_text() == "w\n"
+
+
 # The user's own things
 
 

@@ -52,7 +52,7 @@ do_capture() { # WORKDIR
   cat "$tmp/nested"
 }
 
-do_harvest() { # WORKDIR GITDIR SHADOW
+do_harvest() { # WORKDIR GITDIR SHADOW BRANCH
   enter "$@"
   take lenient
   printf '%s %s\n' "$head" "$state"

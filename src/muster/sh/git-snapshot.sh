@@ -59,6 +59,7 @@ do_restore() { # WORKDIR GITDIR COMMON SHADOW ID AUTO: AUTO names the snapshot o
   lay "" "$wanted"
   cp -p "$tmp/index" "$index.lock"
   undo=:
+  [ ! -d "$index" ] || rm -rf "$index" # mv would move into it
   mv -f "$index.lock" "$index"
   if [ -n "$gitdir" ]; then
     for part in MERGE_HEAD MERGE_MSG MERGE_MODE CHERRY_PICK_HEAD REVERT_HEAD rebase-merge rebase-apply sequencer; do

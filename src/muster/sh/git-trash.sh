@@ -39,10 +39,10 @@ do_park() { # COMMON GITDIR WORKDIR BRANCH TRASH ID
   case $gitdir in
   */worktrees/*)
     export GIT_DIR="$common"
-    if [ ! -e "$trash/kept" ] && [ -d "$gitdir" ]; then
+    if [ ! -e "$trash/kept" ] && { [ -d "$gitdir" ] || git rev-parse -q --verify "refs/heads/$branch" >/dev/null; }; then
       rm -f "$trash/name"
       hold "$gitdir" "$branch" "refs/muster/trash/$id"
-      git rev-parse -q --verify "refs/heads/$branch" >"$trash/tip" || :
+      if [ -d "$gitdir" ] || ! checked_out "$branch"; then git rev-parse -q --verify "refs/heads/$branch" >"$trash/tip" || :; fi
       if [ -f "$common/logs/refs/heads/$branch" ]; then cp -p "$common/logs/refs/heads/$branch" "$trash/reflog"; fi
       : >"$trash/kept"
     fi
@@ -58,19 +58,31 @@ do_park() { # COMMON GITDIR WORKDIR BRANCH TRASH ID
   : >"$trash/parked"
 }
 
+checked_out() { # BRANCH: somebody else may have it, once git has forgotten the agent's work tree
+  again git worktree list --porcelain >"$tmp/trees" || return 0
+  grep -qxF "branch refs/heads/$1" "$tmp/trees"
+}
+
 hold() { # GITDIR BRANCH REF: REF reaches all that the work tree's HEAD, index, branch and reflog name
-  if [ -f "$1/index" ]; then cp -p "$1/index" "$tmp/index"; fi
+  copied "$1/index" || rm -f "$tmp/index"
   export GIT_INDEX_FILE="$tmp/index"
-  if ! tree=$(git write-tree 2>/dev/null); then # unmerged: any tree that names all its blobs
-    git ls-files -s >"$tmp/entries"
-    awk '$1 != "160000" { print "100644 blob " $2 "\t" $2 }' "$tmp/entries" | sort -u >"$tmp/blobs"
-    tree=$(git mktree --missing <"$tmp/blobs")
+  own=$GIT_DIR
+  [ ! -d "$1" ] || own=$1 # a split index has its other part there
+  if ! tree=$(git --git-dir="$own" write-tree 2>/dev/null); then # unmerged or damaged: any tree that names all its blobs that there are
+    git --git-dir="$own" ls-files -s >"$tmp/entries" 2>/dev/null || : >"$tmp/entries"
+    awk '$1 != "160000" { print $2 }' "$tmp/entries" | sort -u >"$tmp/staged"
+    git cat-file --batch-check='%(objectname) %(objecttype)' <"$tmp/staged" >"$tmp/types"
+    sed -n "s/^\([0-9a-f]*\) blob$/100644 blob \1	\1/p" "$tmp/types" >"$tmp/blobs"
+    tree=$(git mktree <"$tmp/blobs")
   fi
   unset GIT_INDEX_FILE
   {
-    for name in HEAD ORIG_HEAD MERGE_HEAD CHERRY_PICK_HEAD REVERT_HEAD "refs/heads/$2"; do
-      git --git-dir="$1" rev-parse -q --verify "$name" || :
-    done
+    git rev-parse -q --verify "refs/heads/$2" || :
+    if [ -d "$1" ]; then
+      for name in HEAD ORIG_HEAD MERGE_HEAD CHERRY_PICK_HEAD REVERT_HEAD; do
+        git --git-dir="$1" rev-parse -q --verify "$name" || :
+      done
+    fi
     cut -d ' ' -f 2 "$1/logs/HEAD" 2>/dev/null | sort -u || :
   } >"$tmp/names"
   git cat-file --batch-check='%(objectname) %(objecttype)' <"$tmp/names" >"$tmp/types"
@@ -89,7 +101,7 @@ do_unpark() { # COMMON GITDIR WORKDIR BRANCH TRASH ID NEW: its branch is called 
   if [ ! -e "$trash/unparking" ]; then
     if [ ! -e "$trash/parked" ] && [ ! -e "$trash/kept" ] && [ ! -e "$trash/work" ]; then # it is back
       if [ -s "$trash/name" ]; then gitdir=$common/worktrees/$(cat "$trash/name"); fi
-      [ -e "$workdir" ] || die 3 "nothing is parked in $trash"
+      [ -e "$workdir" ] || [ -s "$trash/name" ] || die 3 "nothing is parked in $trash"
       printf %s "$gitdir"
       return
     fi
@@ -115,7 +127,7 @@ rejoin() { # the work tree and its repository
   mkdir -p "$(dirname -- "$common/logs/refs/heads/$branch")"
   if [ -f "$trash/reflog" ]; then cp -p "$trash/reflog" "$common/logs/refs/heads/$branch"; fi
   old=${gitdir##*/} number=0
-  if [ -e "$trash/admin" ] && [ ! -s "$trash/name" ]; then # the name may be another work tree's by now
+  if [ ! -s "$trash/name" ]; then # the name may be another work tree's by now
     while [ -e "$gitdir" ]; do
       number=$((number + 1))
       gitdir=$common/worktrees/$old-$number
@@ -126,11 +138,11 @@ rejoin() { # the work tree and its repository
   name=$(cat "$trash/name")
   gitdir=$common/worktrees/$name
   move "$trash/admin" "$gitdir" "$trash/admin-out" "$common"
-  if [ "$was" != "$branch" ] && [ "$(cat "$gitdir/HEAD")" = "ref: refs/heads/$was" ]; then
+  if [ "$was" != "$branch" ] && [ "$(cat "$gitdir/HEAD" 2>/dev/null)" = "ref: refs/heads/$was" ]; then
     printf 'ref: refs/heads/%s\n' "$branch" >"$gitdir/HEAD.lock"
     mv "$gitdir/HEAD.lock" "$gitdir/HEAD"
   fi
-  if [ "$name" != "$old" ]; then
+  if [ "$name" != "$old" ] && [ -d "$workdir" ]; then
     printf 'gitdir: %s\n' "$gitdir" >"$workdir/.git"
     if [ -d "$gitdir/modules" ]; then
       find "$workdir" -name .git -type f >"$tmp/links"

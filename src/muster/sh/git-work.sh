@@ -2,40 +2,44 @@
 # shellcheck disable=SC2154,SC2034,SC2164  # variables and set -e come from lib.sh and git.sh
 # The work of agents: what is there, what comes back, what is sent.
 
-do_diff() { # WORKDIR GITDIR SHADOW COMMITTED OPTION…
-  enter "$1" "$2" "$3"
+do_diff() { # WORKDIR GITDIR SHADOW BRANCH COMMITTED OPTION…
+  enter "$1" "$2" "$3" "$4"
   state=$head from=refs/muster/base
-  if [ -z "$4" ]; then
+  if [ -z "$5$gone" ]; then
     take lenient
     [ ! -f "$shadow/refs/muster/start" ] || from=refs/muster/start
   fi
-  shift 4
+  shift 5
   git diff --no-ext-diff --no-textconv --ignore-submodules=dirty "$@" "$from" "$state" --
 }
 
-tell() { # NUMBER WORKDIR GITDIR SHADOW: `NUMBER AHEAD DIRTY HEAD`
+tell() { # NUMBER WORKDIR GITDIR SHADOW BRANCH: `NUMBER AHEAD DIRTY HEAD`; DIRTY is - where the work dir is gone
   number=$1
   shift
   tmp=$tmp/$number
   mkdir "$tmp"
   enter "$@"
-  git status --porcelain=v2 -z --no-renames --untracked-files=all --ignore-submodules=dirty >"$tmp/raw"
+  dirty=-
+  if [ -z "$gone" ]; then
+    git status --porcelain=v2 -z --no-renames --untracked-files=all --ignore-submodules=dirty >"$tmp/raw"
+    dirty=$(tr -cd '\0' <"$tmp/raw" | wc -c | tr -d ' ')
+  fi
   ahead=0
   base=$(cat "$shadow/refs/muster/base")
   [ "$head" = "$base" ] || ahead=$(git rev-list --count "$base..$head")
-  printf '%s %s %s %s\n' "$number" "$ahead" "$(tr -cd '\0' <"$tmp/raw" | wc -c | tr -d ' ')" "$head"
+  printf '%s %s %s %s\n' "$number" "$ahead" "$dirty" "$head"
 }
 
-do_info() { # three lines for each agent on stdin, newlines and backslashes in them escaped
+do_info() { # four lines for each agent on stdin, newlines and backslashes in the first three escaped
   number=0
-  while IFS= read -r one && IFS= read -r two && IFS= read -r three; do
+  while IFS= read -r one && IFS= read -r two && IFS= read -r three && IFS= read -r four; do
     case $one$two$three in
     *\\*)
       one=$(printf '%b.' "$one") two=$(printf '%b.' "$two") three=$(printf '%b.' "$three")
       one=${one%.} two=${two%.} three=${three%.}
       ;;
     esac
-    tell "$number" "$one" "$two" "$three" >"$tmp/told.$number" 2>/dev/null &
+    tell "$number" "$one" "$two" "$three" "$four" >"$tmp/told.$number" 2>/dev/null &
     number=$((number + 1))
     if [ $((number % 8)) = 0 ]; then wait; fi
   done
@@ -44,7 +48,7 @@ do_info() { # three lines for each agent on stdin, newlines and backslashes in t
 }
 
 do_tip() { # WORKDIR GITDIR SHADOW BRANCH UNCOMMITTED: `TIP HEAD`; TIP may be a plain commit of uncommitted work
-  enter "$1" "$2" "$3"
+  enter "$1" "$2" "$3" "$4"
   tip=$head
   if [ -n "$2" ] && [ -n "$4" ]; then tip=$(git --git-dir="$2" rev-parse -q --verify "refs/heads/$4" || printf %s "$head"); fi
   if [ -n "$5" ]; then
@@ -115,7 +119,7 @@ do_advance() { # PACK WORKDIR GITDIR COMMON SHADOW COMMIT MERGE: prints the new 
     new=$(as_muster git commit-tree "$tree" -p "$head" -p "$commit" -m "Merge pushed commits")
   fi
   if [ "$new" != "$head" ]; then
-    [ ! -L "$index" ] || refuse "its index is a link"
+    [ -z "$damaged" ] || refuse "its index cannot be read ($index)" "let the agent remove it and run: git reset"
     export GIT_INDEX_FILE="$index"
     move_to "$head" "$new" "let the agent commit first"
     git --git-dir="$gitdir" update-ref -m "muster: push" HEAD "$new" "$head"

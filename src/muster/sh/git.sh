@@ -65,10 +65,14 @@ idle() { # GITDIR: refuse while a merge, rebase or pick is under way there
 
 # An agent's own git dir is only asked for names of commits. All else is done with muster's shadow git dir,
 # whose configuration the agent did not write, on a copy of the agent's index.
-enter() { # WORKDIR GITDIR SHADOW
+enter() { # WORKDIR GITDIR SHADOW [BRANCH]: with BRANCH also where a worktree's folder is gone; then gone is set, and only commits are there
   sealed
-  workdir=$1 gitdir=$2 shadow=$3
-  if [ ! -d "$workdir" ] || [ -L "$workdir" ]; then die 3 "its work dir $workdir is gone"; fi
+  workdir=$1 gitdir=$2 shadow=$3 branch=${4-} gone='' damaged=''
+  if [ ! -d "$workdir" ] || [ -L "$workdir" ]; then
+    case $gitdir,$branch in */worktrees/*,?*) gone=1 ;; *) die 3 "its work dir $workdir is gone" ;; esac
+    workdir=$tmp/gone
+    mkdir "$workdir"
+  fi
   cd -- "$workdir"
   export GIT_DIR="$shadow" GIT_WORK_TREE="$workdir" GIT_INDEX_FILE="$tmp/index"
   index=${gitdir:-$shadow}/index
@@ -78,38 +82,63 @@ enter() { # WORKDIR GITDIR SHADOW
   fi
   look
   rm -f "$tmp/index"
-  # -p: git takes an entry as young as the index for doubtful, so the copy must not look younger
-  if [ -f "$index" ] && [ ! -L "$index" ]; then cp -p "$index" "$tmp/index"; fi
+  copied "$index" || damaged=1
   for part in "$gitdir"/sharedindex.*; do
-    if [ -f "$part" ] && [ ! -L "$part" ]; then cp -p "$part" "$shadow/"; fi
+    if [ -f "$part" ] && [ ! -L "$part" ]; then cp -p "$part" "$shadow/" 2>/dev/null || :; fi
   done
+  [ -n "$damaged" ] || sound || damaged=1
+  if [ -n "$damaged$gone" ]; then as_head; fi
+}
+
+copied() { # INDEX: to $tmp/index, if it is there; no link is followed
+  [ -e "$1" ] || [ -L "$1" ] || return 0
+  # -p: git takes an entry as young as the index for doubtful, so the copy must not look younger
+  [ -f "$1" ] && [ ! -L "$1" ] && cp -p "$1" "$tmp/index" 2>/dev/null
+}
+
+sound() { # git reads zeros where an index was cut off
+  git ls-files -s >"$tmp/entries" 2>/dev/null && ! grep -qE '^0* |^[0-9]* 0* |	$' "$tmp/entries"
+}
+
+as_head() { # an index that git cannot use: the files count, as if nothing of them were staged
+  rm -f "$tmp/index"
+  git read-tree "$head"
 }
 
 look() { # sets head, the commit the agent is at
-  if [ -n "$gitdir" ]; then
+  if [ -n "$gone" ] && [ ! -e "$gitdir" ] && [ ! -L "$gitdir" ]; then # git forgets a work tree whose folder is gone
+    head=$(git --git-dir="${gitdir%/worktrees/*}" rev-parse -q --verify "refs/heads/$branch") ||
+      die 3 "its work dir and its branch $branch are gone"
+  elif [ -n "$gitdir" ]; then
     if [ ! -d "$gitdir" ] || [ -L "$gitdir" ]; then refuse "its git dir is not where muster put it ($gitdir)"; fi
     head=$(git --git-dir="$gitdir" rev-parse -q --verify HEAD) || refuse "its branch has no commit"
-    if [ "$(cat "$shadow/HEAD")" != "$head" ]; then
-      printf '%s\n' "$head" >"$shadow/HEAD.$$.${tmp##*/}"
-      mv -f "$shadow/HEAD.$$.${tmp##*/}" "$shadow/HEAD"
-    fi
   else
     head=$(git rev-parse -q --verify HEAD)
+    return
+  fi
+  if [ "$(cat "$shadow/HEAD")" != "$head" ]; then
+    printf '%s\n' "$head" >"$shadow/HEAD.$$.${tmp##*/}"
+    mv -f "$shadow/HEAD.$$.${tmp##*/}" "$shadow/HEAD"
   fi
 }
 
 take() { # strict|lenient MESSAGE: sets state; nothing but the index copy and the object store is written
   if [ "$1" = strict ]; then depth=none; else depth=dirty; fi # a submodule's own git would read its own config
-  git status --porcelain=v2 -z --no-renames --untracked-files=all --ignore-submodules="$depth" >"$tmp/raw"
   : >"$tmp/nested"
   state=$head intent=
+  [ -z "${gone-}" ] || return 0
+  git status --porcelain=v2 -z --no-renames --untracked-files=all --ignore-submodules="$depth" >"$tmp/raw"
   if [ ! -s "$tmp/raw" ] && [ -z "${2-}" ]; then return; fi
   tr '\n\0' '\001\n' <"$tmp/raw" >"$tmp/status"
   if grep -q '^u ' "$tmp/status"; then
     [ "$1" = lenient ] || refuse "there are unmerged files" "commit or abort the merge, or use --clean"
     index_tree=$(git rev-parse "$head^{tree}")
   else
-    index_tree=$(git write-tree)
+    if ! index_tree=$(git write-tree 2>"$tmp/err"); then # it names what is not there
+      if [ "$1" = strict ]; then die 1 "$(cat "$tmp/err")"; fi
+      as_head
+      index_tree=$(git rev-parse "$head^{tree}")
+    fi
     if grep -qE '^1 ([.D]. [^ ]* (000000|[^ ]* 000000)|\.D [^ ]* [^ ]* [^ ]* 000000) ' "$tmp/status"; then
       # write-tree leaves intents out; one whose file was removed looks like any removed file
       git ls-files -s -z >"$tmp/entries"
