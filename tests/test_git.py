@@ -51,7 +51,6 @@ def files(where: Path | str) -> dict[str, bytes]:
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user/.config"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "user"))  # killed scripts leave their scratch folders
     (tmp_path / "user").mkdir()
     config = "[init]\n\tdefaultBranch = main\n[user]\n\tname = Ann\n\temail = ann@example.com\n"
     (tmp_path / "user/.gitconfig").write_text(config)

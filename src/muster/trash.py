@@ -25,6 +25,7 @@ LEFT = {
     "folder": ("empty", "removed"),
     "name": ("empty", "removed"),
     "session": ("without a record", "removed"),
+    "scratch": ("of a killed muster", "removed"),
 }
 
 

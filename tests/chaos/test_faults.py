@@ -536,6 +536,33 @@ def test_an_agent_that_forks_while_it_is_stopped_does_not_get_away(world: World)
     assert world.state("one") == "stopped"
 
 
+def test_what_a_killed_create_left_of_its_scratch_is_below_musters_own_home_and_gc_removes_it(world: World) -> None:
+    users, mark = world.folder / "users-tmp", world.folder / "pid"
+    users.mkdir()
+    world.env["TMPDIR"] = str(users)
+    shim = world.bin / "git"
+    shim.write_text(
+        f'#!/bin/sh\ncase "$*" in *"worktree add"*) echo $$ >{mark}.new; mv {mark}.new {mark}; exec sleep 1000 ;; esac\n'
+        f'exec {shutil.which("git")} "$@"\n'
+    )
+    shim.chmod(0o755)
+    argv = [str(world.bin / "muster"), "create", "one", "command", "--no-connect", "--", "true"]
+    with subprocess.Popen(argv, cwd=world.repo, env=world.env, stderr=subprocess.DEVNULL) as process:
+        eventually(mark.exists)
+        process.kill()
+    os.killpg(os.getpgid(int(mark.read_text())), 9)
+    shim.unlink()
+    assert list(users.iterdir()) == []
+    (left,) = (world.muster_home / "tmp").iterdir()
+    world.ok("gc", "--yes")
+    assert left.is_dir()  # it may be of one that is under way
+    os.utime(left, (time.time() - 90000,) * 2)
+    rows = world.ok("gc", "--json", "--yes").json["leftovers"]
+    assert [row["action"] for row in rows if row["what"] == "scratch"] == ["removed"]
+    assert list((world.muster_home / "tmp").iterdir()) == []
+    assert list(users.iterdir()) == []
+
+
 def test_an_agent_with_a_time_limit_that_ends_early_leaves_no_clock_running(world: World) -> None:
     world.ok("create", "one", "command", "--timeout", "1h", "--no-connect", "--", "true")
     row = world.wait_state("one", "done")

@@ -2,8 +2,10 @@
 # files WORKDIR PATTERN…: plain files of a work dir as a tar; a folder stands for what is in it. No link is followed.
 cd "$1" || die 1 "the work dir is gone: $1"
 shift
-mu_list=$(mktemp)
-trap 'rm -f "$mu_list"' EXIT
+mu_tmp=$(mu_scratch)
+trap 'rm -rf "$mu_tmp"' EXIT
+mu_list=$mu_tmp/list
+: >"$mu_list"
 for mu_pattern; do
 	IFS=
 	for mu_path in $mu_pattern; do

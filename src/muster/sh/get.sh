@@ -20,7 +20,7 @@ if [ -z "$mu_large" ]; then
 	tar -cf - -- "$@" || [ $? -eq 1 ]
 	exit 0
 fi
-mu_tmp=$(mktemp -d)
+mu_tmp=$(mu_scratch)
 trap 'rm -rf "$mu_tmp"' EXIT
 for mu_file; do
 	mkdir -p "$mu_tmp/$(dirname -- "$mu_file")"

@@ -16,7 +16,7 @@ export GIT_CONFIG_COUNT=7 \
   GIT_CONFIG_KEY_4=maintenance.auto GIT_CONFIG_VALUE_4=false \
   GIT_CONFIG_KEY_5=submodule.recurse GIT_CONFIG_VALUE_5=false \
   GIT_CONFIG_KEY_6=core.safecrlf GIT_CONFIG_VALUE_6=false
-tmp=$(mktemp -d)
+tmp=$(mu_scratch)
 undo=: # what an early end has to take back
 trap '$undo; rm -rf "$tmp"' EXIT
 trap 'exit 129' HUP

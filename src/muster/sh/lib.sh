@@ -33,6 +33,11 @@ mu_tmux() { tmux -S "$mu_sock" "$@"; }
 # shellcheck disable=SC2034  # for the scripts that stand behind
 mu_own='#{?@pane,#{==:#{@pane},#{pane_id}},1}'
 
+# A folder for this run of a script, below our own: gc removes what a killed one leaves. Elsewhere only where ours cannot be written.
+mu_scratch() {
+	(umask 077 && mkdir -p "$mu_home/tmp" && cd "$mu_home/tmp" && mktemp -d "$PWD/XXXXXXXX") 2>/dev/null || mktemp -d
+}
+
 # Take a name for an agent that has its folder in agents/; 17 when another has it. Run in the state folder.
 # link(2) is atomic and brings the content along. A name whose agent is gone is taken off by one at a time.
 mu_take() { # ID NAME

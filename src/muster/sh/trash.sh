@@ -103,6 +103,11 @@ left)
 		[ -f "$mu_file" ] && [ ! -d "agents/$(cat "$mu_file")" ] || continue
 		printf 'name\t%s\t0\n' "${mu_file#names/}"
 	done
+	for mu_dir in tmp/*; do
+		# A younger one may be in use.
+		[ -d "$mu_dir" ] && [ -n "$(find "$mu_dir" -prune -mmin +1440)" ] || continue
+		printf 'scratch\t%s\t%s\n' "${mu_dir#tmp/}" "$(mu_size "$mu_dir")"
+	done
 	for mu_session in $(mu_tmux list-sessions -F '#{session_name}' 2>/dev/null); do
 		[ ! -d "agents/$mu_session" ] || continue
 		printf 'session\t%s\t0\n' "$mu_session"
@@ -112,6 +117,7 @@ clean)
 	# clean KIND NAME: one left-over; a work dir goes to the trash, it may hold something.
 	case $1 in
 	folder) rm -rf "agents/$2" ;;
+	scratch) rm -rf "tmp/$2" ;;
 	name)
 		rm -f "names/$2"
 		find names -type f -name '.*' -mmin +5 -exec rm -f {} +
