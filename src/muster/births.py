@@ -61,7 +61,7 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
         workdirs.furnish(fleet, host, agent, plan)
         fleet.step("create", "seed", agent.name)
         agent, files = _prepare(kind, agent, spec, session, rules)
-        store.write(host, agent, {**files, **notify.files(fleet, host)})
+        store.write(host, agent, {**files, **notify.files(fleet, host, agent)})
         fleet.step("create", "record", agent.name)
         tmux.start(host, agent.id, spec.memory)
     except MusterError as error:
@@ -110,7 +110,7 @@ def start(fleet: Fleet, one: Found) -> bool:
         "launch": launch.encode(),
         "argv": shlex.join(argv).encode("utf-8", "surrogateescape"),
         **tmux.bin_files(),
-        **notify.files(fleet, one.host),
+        **notify.files(fleet, one.host, agent),
     }
     store.write(one.host, agent, files)
     return tmux.start(one.host, agent.id, int(agent.memory or 0))

@@ -1,7 +1,7 @@
 """`[notify] command`: a program of the user's that is told when an agent wants a person.
 
 An agent on the user's machine tells it itself (sh/agent/notify.sh). The program is not on other hosts, and must not run there:
-of their agents it is told by whoever watches them.
+of their agents it is told by whoever watches them. Agents of a run tell nothing by themselves: a run has alerts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from . import config
 from .host import SH, Host
-from .model import Status
+from .model import Agent, Status
 
 if TYPE_CHECKING:
     from .fleet import Fleet
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 SECONDS = 30
 
 
-def files(fleet: Fleet, host: Host) -> dict[str, bytes]:
+def files(fleet: Fleet, host: Host, agent: Agent) -> dict[str, bytes]:
     """What an agent's folder holds of it. Empty files take back what was configured when the agent was last started."""
     if host.name:
         return {}
-    command, states = _wanted(fleet)
+    command, states = ("", []) if _of_run(agent) else _wanted(fleet)
     return {"notify/command": command.encode("utf-8", "surrogateescape"), "notify/on": " ".join(states).encode()}
 
 
@@ -50,8 +50,8 @@ class Watch:
                 self._tell(status)
 
     def _is_news(self, was: str, status: Status) -> bool:
-        if (was, status.state, status.reason) == ("starting", "ready", ""):
-            return False  # it has done nothing yet
+        if _of_run(status.agent) or (was, status.state, status.reason) == ("starting", "ready", ""):
+            return False  # the run tells; it has done nothing yet
         failed = status.reason == "failed turn" and "failed" in self.states
         return status.state in self.states or failed
 
@@ -110,6 +110,10 @@ def _run(fleet: Fleet, command: str, told: dict[str, str], beside: bool) -> None
 def _wanted(fleet: Fleet) -> tuple[str, list[str]]:
     told = fleet.config.section("notify")
     return told.get("command", ""), told.get("on", list(config.NOTIFY_ON))
+
+
+def _of_run(agent: Agent) -> bool:
+    return "run" in agent.labels
 
 
 def _plain(text: str) -> str:

@@ -123,6 +123,25 @@ def test_a_wait_tells_of_what_it_waits_for(place: Place, watching: list[subproce
     assert states(world, 1) == [(place.at("one"), "waiting", "question")]
 
 
+def test_an_agent_of_a_run_does_not_tell_by_itself(place: Place, watching: list[subprocess.Popen[bytes]]) -> None:
+    """A run has hundreds of them, and alerts of its own."""
+    world = place.world
+    configure(world)
+    rows = [start(place, "one", ASKS, "--label", "run=r"), start(place, "two", ASKS)]
+    watching.append(watch_list(place))
+    for name in ("one", "two"):
+        world.ok("message", place.at(name), "-m", "go")
+        world.ok("wait", place.at(name), "--until", "waiting", "--timeout", "60s")
+    if not place.suffix:
+        commands = [place.state / "agents" / row["id"] / "notify" / "command" for row in rows]
+        assert [command.read_text() for command in commands] == ["", "note"]
+        world.ok("stop", place.at("one"))
+        world.ok("start", place.at("one"))
+        world.wait_state(place.at("one"), "waiting")
+        assert commands[0].read_text() == ""
+    assert states(world, 1) == [(place.at("two"), "waiting", "question")]
+
+
 def test_a_command_that_is_missing_or_fails_troubles_nobody(place: Place) -> None:
     world = place.world
     configure(world, "echo 'not here' >&2; no-such-program")
