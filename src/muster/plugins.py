@@ -170,6 +170,11 @@ def _from_toml(name: str, data: dict[str, Any]) -> AgentType:
             re.compile(pattern)
         except re.error as error:
             raise UsageError(f"[types.{name}] {pattern!r} is no regular expression: {error}") from error
+    if foreign := _foreign(values.get("retries", "")):
+        raise UsageError(
+            f"[types.{name}] retries has {foreign!r}, which tmux does not know",
+            r"an extended regular expression: [0-9] for \d, [A-Za-z0-9_] for \w, [ ] for \s; no (?…), no *? and +?",
+        )
     if any(path.startswith("/") or ".." in path.split("/") for path in values.get("files", {})):
         raise UsageError(f"[types.{name}.files] takes paths inside the agent's folder")
     if values.get("lines"):
@@ -177,3 +182,13 @@ def _from_toml(name: str, data: dict[str, Any]) -> AgentType:
         values["translate"] = reader(values["lines"], f"[types.{name}.lines]")
     values["policy"] = any("{allow}" in text or "{deny}" in text for text in values.get("files", {}).values())
     return AgentType(name, **values)
+
+
+def _foreign(pattern: str) -> str:
+    """The first part of an expression that only Python knows, if there is one; in brackets only escapes count."""
+    for part in re.findall(r"(?s)\\.|\[\^?\]?[^]]*\]|\(\?|[*+?}]\?", pattern):
+        within = part.startswith("[")
+        found = re.search(r"\\[dDwWsS]" if within else r"^(\\[dDwWsSbBAZ]|\(\?|[*+?}]\?)$", part)
+        if found:
+            return str(found.group())
+    return ""

@@ -51,7 +51,12 @@ fi
 
 # What a line of its screen looks like while it tries again: `survey` asks tmux whether there is one.
 set --
-if [ -s "$mu_dir/retries" ]; then set -- ';' set-option @retries "$(cat "$mu_dir/retries")"; fi
+if [ -s "$mu_dir/retries" ]; then
+	mu_retries=$(cat "$mu_dir/retries")
+	# A semicolon at the end of a word would end the command.
+	case $mu_retries in *\;) mu_retries=${mu_retries%;}'\;' ;; esac
+	set -- ';' set-option @retries "$mu_retries"
+fi
 # How it ended is told by its wrapper, unless that was killed too: then tmux tells the user.
 if [ -s "$mu_dir/notify/command" ]; then
 	# shellcheck disable=SC2016  # for the shell that tmux starts
