@@ -127,3 +127,24 @@ def test_a_full_home_is_waited_for_and_nothing_is_lost(world: World) -> None:
         if socket:
             subprocess.run(["tmux", "-S", str(socket), "kill-server"], capture_output=True, check=False)
         subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_what_an_agent_escalates_is_told_while_others_are_at_work(world: World) -> None:
+    says = "submit --outcome ok --summary done --escalate 'Somebody should look'"
+    script = f"case $MUSTER_ITEM in one) {says} ;; *) {waits(world)} ;; esac"
+    process = begun(world, "esc", "--", "sh", "-c", script, items="one\ntwo\n")
+    eventually(lambda: happened(world, "esc", "outcome"))
+    assert "Somebody should look" in world.ok("runs", "escalations").stdout and process.poll() is None
+    (world.folder / "go").touch()
+    assert process.wait(timeout=60) == 0
+
+
+def test_people_are_told_that_a_budget_is_spent_and_not_of_each_agent(world: World) -> None:
+    config = world.home / ".config" / "muster" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    told = world.folder / "told"
+    command = f'echo "$MUSTER_AGENT $MUSTER_NOTIFY_STATE $MUSTER_NOTIFY_REASON" >>{told}'
+    config.write_text(f'[budget]\nagents = 1\n[notify]\ncommand = \'{command}\'\non = ["alert", "done", "failed"]\n')
+    world.fails(4, "map", "-a", "command", "--run", "poor", "--", "true", input=b"one\ntwo\n")
+    eventually(told.exists)
+    assert told.read_text() == "poor alert over-budget\n"

@@ -9,7 +9,7 @@ import tracemalloc
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -406,3 +406,31 @@ def test_what_must_not_wait_has_threads_of_its_own() -> None:
     while crew.busy:
         ended += [one.item for one in crew.done(30)]
     assert len(ended) == 6
+
+
+def test_a_paused_run_launches_nothing_and_what_is_set_counts_at_once(tmp_path: Path) -> None:
+    class Field(Bounded):
+        run: Run
+        asked_for: ClassVar[set[float]] = set()
+
+        def done(self, timeout: float) -> list[Ended]:
+            wishes = {50.0: {"state": "paused"}, 300.0: {"state": "", "max_agents": 2.0}}
+            for at, wish in wishes.items():
+                if self.t - self.began_at > at and at not in self.asked_for:
+                    self.asked_for.add(at)
+                    self.run.ask(**wish)
+            return super().done(timeout)
+
+    field = Field(World(works=(20, 40)))
+    run = scheduled(tmp_path, field, 60, max_agents=10)
+    field.run = run.run
+    assert run.go() and run.run.picture()["outcomes"] == {"ok": 60}
+    begun = [at - field.began_at for at in field.began]
+    assert any(at < 50 for at in begun) and not any(62 < at < 300 for at in begun) and any(at > 312 for at in begun)
+    ends = {event["agent"]: event["t"] for event in run.run.events() if event["kind"] == "outcome"}
+    begins = {event["agent"]: event["t"] for event in run.run.events() if event["kind"] == "launch"}
+    late = [name for name, at in begins.items() if at - field.began_at > 312]
+    most = max(sum(begins[other] <= begins[name] < ends[other] for other in late) for name in late)
+    assert len(late) > 10 and most == 2
+    told = kinds(run.run)
+    assert told["paused"] == told["resumed"] == 1

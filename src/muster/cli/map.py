@@ -139,15 +139,16 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     for place in conduct.silent(fleet, wish.places):
         render.note(f"host {place} does not answer; nothing is launched there until it does")
     directory, new = conduct.directory(fleet, wish)
-    if not directory.finished():
+    over = conduct.over(directory)
+    if not over:
         with directory.holding():
             pass  # who has it is said before anything else is
     if not args.json:
-        word = "run" if new else "this is all done: run" if directory.finished() else "going on with run"
+        word = "run" if new else "this is all done: run" if over else "going on with run"
         render.note(
             f"{word} {directory.name}: {tasks.counted(len(wish.items), 'task')} (muster runs show {directory.name})"
         )
-        if not directory.finished():
+        if not over:
             render.note(expected.words)
     display = Display(args.json, directory.folder)
     finished = conduct.go(fleet, wish, directory, display.say, display.shown)

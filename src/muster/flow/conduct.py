@@ -129,9 +129,15 @@ def go(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
         reopen = bool(run.finished())
         if reopen:
             os.unlink(run.path("finished.json"))
+        memory.escalate(fleet.home, run)  # of a process that was killed before it could
         say(run.event("begun", time.time(), run=run.name, tasks=len(run.tasks())))
-        done = work(fleet, wish, run, say, shown, reopen=reopen)
-        memory.escalate(fleet.home, run)
+
+        def heard(event: dict[str, Any]) -> None:
+            if event["kind"] == "outcome":
+                memory.escalate(fleet.home, run, str(event["task"]))  # who it is for need not wait for the others
+            say(event)
+
+        done = work(fleet, wish, run, heard, shown, reopen=reopen)
         if done:
             finish(run, say)
         return done

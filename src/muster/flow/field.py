@@ -19,7 +19,6 @@ from .map import Key, Sight
 from .run import Attempt, Run, write
 from .task import Task
 
-ARTIFACTS_MAX = 256 << 20
 DIFF_MAX = 64 << 20
 
 
@@ -202,8 +201,8 @@ class FleetField:
 
         into = Path(attempt.folder) / "artifacts"
         shutil.rmtree(into, ignore_errors=True)  # half of it, from a harvest that was cut off
-        with self.fleet.artifacts(one, ARTIFACTS_MAX) as archive:
-            refused = artifacts.unpack(archive, into, ARTIFACTS_MAX)
+        with self.fleet.artifacts(one, artifacts.BYTES_MOST) as archive:
+            refused = artifacts.unpack(archive, into, artifacts.BYTES_MOST)
         with contextlib.suppress(OSError):
             into.rmdir()  # it submitted none
         errors += [f"artifacts: {words}" for words in refused[:20]]

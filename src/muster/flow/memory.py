@@ -165,12 +165,12 @@ def forget(fleet: Fleet, name: str, repo: str) -> None:
 # Escalations
 
 
-def escalate(home: str, run: Run) -> None:
-    """Take what the agents of a run escalated into the ledger: alike ones once, with the tasks that said it."""
+def escalate(home: str, run: Run, task: str = "") -> None:
+    """Take what the agents of a run, or of one task, escalated into the ledger: alike ones once, with the tasks that said it."""
     said = [
-        (str(text), f"{run.name}/{task.id}", float(outcome.get("t") or 0))
-        for task in run.tasks()
-        for attempt in run.attempts(task.id)
+        (str(text), f"{run.name}/{id}", float(outcome.get("t") or 0))
+        for id in ([task] if task else [one.id for one in run.tasks()])
+        for attempt in run.attempts(id)
         if isinstance(told := (outcome := attempt.outcome or {}).get("claimed"), dict)
         for text in told.get("escalate", [])
     ]
