@@ -126,8 +126,7 @@ def go(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
     if over(run):
         return True
     with run.holding():
-        reopen = bool(run.finished())
-        if reopen:
+        if run.finished():
             os.unlink(run.path("finished.json"))
         memory.escalate(fleet.home, run)  # of a process that was killed before it could
         say(run.event("begun", time.time(), run=run.name, tasks=len(run.tasks())))
@@ -137,7 +136,7 @@ def go(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
                 memory.escalate(fleet.home, run, str(event["task"]))  # who it is for need not wait for the others
             say(event)
 
-        done = work(fleet, wish, run, heard, shown, reopen=reopen)
+        done = work(fleet, wish, run, heard, shown, reopen=True)
         if done:
             finish(run, say)
         return done
