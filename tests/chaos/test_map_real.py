@@ -148,3 +148,30 @@ def test_people_are_told_that_a_budget_is_spent_and_not_of_each_agent(world: Wor
     world.fails(4, "map", "-a", "command", "--run", "poor", "--", "true", input=b"one\ntwo\n")
     eventually(told.exists)
     assert told.read_text() == "poor alert over-budget\n"
+
+
+def test_only_what_an_agent_itself_did_not_commit_is_brought_home_on_the_side(world: World) -> None:
+    """The user's own uncommitted work goes along with each of them, and does not come back from each."""
+    (world.repo / "README").write_text("mine, not committed\n")
+    (world.repo / "notes").write_text("neither\n")
+    scripts = {
+        "nothing": "true",
+        "commits": "echo x >f; git add f; git commit -qm f",
+        "leaves": "echo x >f; git add f; git commit -qm f; echo y >g",
+        "edits": "echo more >>README",
+    }
+    for name, script in scripts.items():
+        (world.repo / f"{name}.sh").write_text(script + "\n")
+    world.git("add", "*.sh")
+    world.git("commit", "-qm", "scripts")
+    items = "".join(f"{name}\n" for name in scripts).encode()
+    world.ok("map", "-a", "command", "--run", "dirty", "--", "sh", "{item}.sh", input=items)
+    told = {task["item"]: (task["commits"], task["uncommitted"]) for task in shown(world, "dirty")["tasks"]}
+    assert told == {
+        "nothing": (0, None),
+        "commits": (1, None),
+        "leaves": (1, "muster/dirty-0003-wip"),
+        "edits": (0, "muster/dirty-0004-wip"),
+    }
+    assert world.git("show", "muster/dirty-0004-wip:README") == "mine, not committed\nmore"
+    assert "dirty-0001" not in world.git("branch") and "dirty-0002-wip" not in world.git("branch")

@@ -20,6 +20,8 @@ from .run import Attempt, Run, write
 from .task import Task
 
 DIFF_MAX = 64 << 20
+#: Larger ones are not compared with what the user had not committed.
+CARRIED_MAX = 4 << 20
 
 
 class FleetField:
@@ -193,7 +195,7 @@ class FleetField:
         put("usage.json", _json(status.usage))
         if one.agent.base:
             part("diff", lambda: self._diff(one, os.path.join(attempt.folder, "diff.patch"), errors))
-            part("commits", lambda: told.update(self._commits(one)))
+            part("commits", lambda: told.update(self._commits(one, os.path.join(attempt.folder, "diff.patch"))))
         return told
 
     def _artifacts(self, one: Any, attempt: Attempt, errors: list[str]) -> None:
@@ -217,14 +219,15 @@ class FleetField:
         if not left:
             errors.append(f"diff: it is cut at {DIFF_MAX >> 20} MB")
 
-    def _commits(self, one: Any) -> dict[str, Any]:
+    def _commits(self, one: Any, patch: str) -> dict[str, Any]:
         """Its branch, and what it had not committed as a commit on the side; a ref of the run holds both, whatever becomes of the agent."""
         pulled = self.fleet.pull(one, force=True)
         found = {"branch": pulled.get("branch"), "tip": pulled.get("tip"), "commits": pulled.get("commits") or 0}
         if not found["tip"]:
             return found
         counts = self.fleet.git_counts([one.status]).get((one.status.host, one.agent.id))
-        rest = self.fleet.pull(one, uncommitted=True, force=True) if counts and counts[1] else {}
+        left = bool(counts and counts[1]) and not self._carried_only(one, patch)
+        rest = self.fleet.pull(one, uncommitted=True, force=True) if left else {}
         found |= {"uncommitted": rest.get("branch"), "repo": pulled.get("repo")}
         _ref(
             self.fleet.local,
@@ -233,6 +236,13 @@ class FleetField:
             str(pulled["tip"]),
         )
         return found
+
+    def _carried_only(self, one: Any, patch: str) -> bool:
+        """What is not committed is what the user had not either when the agent was made: all that it did is in its commits."""
+        if not os.path.exists(patch) or os.path.getsize(patch) > CARRIED_MAX:
+            return False
+        with open(patch, "rb") as file:
+            return bool(file.read() == self.fleet.diff(one, committed=True))
 
     def clear(self, attempt: Attempt) -> None:
         """One that has not done its task, or whose work could not be brought home, is only stopped: somebody may want to see to it."""
