@@ -970,9 +970,9 @@ ls README | muster map --run frugal -a replay -p 'Look at {item}.' -- ../submits
 
 # What there was no budget for is taken up by the same command when there is: nothing is done twice. What was stopped is, too.
 muster config set budget.agents 1
-seq 2 | muster map --run again -a command -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"' || echo "one is left"
+seq 2 | muster map --run poor -a command -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"' || echo "one is left"
 muster config set budget.agents 100
-seq 2 | muster map --run again -a command -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"'
+seq 2 | muster map --run poor -a command -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"'
 
 # What an agent that asks is told, when nobody is there: answer tells it so, once; escalate tells you, and it waits; stop ends it.
 ls README | muster map --run asking -a replay --questions escalate -p 'Look at {item}.' -- ../asks.toml &

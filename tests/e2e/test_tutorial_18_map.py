@@ -360,27 +360,27 @@ def test_what_there_was_no_budget_for_is_taken_up_by_the_same_command(e2e: E2eSe
     e2e.write_tutorial_block("""
     # What there was no budget for is taken up by the same command when there is: nothing is done twice. What was stopped is, too.
     muster config set budget.agents 1
-    seq 2 | muster map --run again -a command -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"' || echo "one is left"
+    seq 2 | muster map --run poor -a command -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"' || echo "one is left"
     muster config set budget.agents 100
-    seq 2 | muster map --run again -a command -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"'
+    seq 2 | muster map --run poor -a command -- sh -c 'echo {item} > f; git add f; git commit -q -m "{item}"'
     """)
     again = (
-        "seq 2 | muster map --run again -a command -- sh -c 'echo {item} > f; git add f; git commit -q -m \"{item}\"'"
+        "seq 2 | muster map --run poor -a command -- sh -c 'echo {item} > f; git add f; git commit -q -m \"{item}\"'"
     )
     expect(e2e.run("muster config set budget.agents 1")).to_succeed()
     poor = e2e.run(again + ' || echo "one is left"', comment="Only one agent may be launched.")
     expect(poor.stdout).to_contain("one is left")
-    before = shown(e2e, "again")
+    before = shown(e2e, "poor")
     assert before["outcomes"] == {"ok": 1, "over-budget": 1} and before["state"] == "finished"
     expect(e2e.run("muster config set budget.agents 100")).to_succeed()
     rich = e2e.run(again, comment="And now a hundred in all.")
     expect(rich).to_succeed()
-    expect(rich.stderr).to_contain("going on with run again")
-    told = shown(e2e, "again")
+    expect(rich.stderr).to_contain("going on with run poor")
+    told = shown(e2e, "poor")
     assert told["outcomes"] == {"ok": 2} and [task["attempts"] for task in told["tasks"]] == [1, 1]
     done = e2e.run(again, comment="Once more: there is nothing left.")
     expect(done).to_succeed()
-    expect(done.stderr).to_contain("this is all done: run again")
+    expect(done.stderr).to_contain("this is all done: run poor")
 
 
 def test_a_run_is_removed_and_its_branches_stay(e2e: E2eSession) -> None:
