@@ -191,6 +191,7 @@ class Scheduler:
         chance: Callable[[], float],
     ) -> None:
         self.run, self.plan, self.governor, self.breaker = run, plan, governor, breaker
+        self.places = frozenset(plan.places)
         self.field, self.say, self.chance = field, say, chance
         tasks = run.tasks()
         self.jobs = {
@@ -334,7 +335,7 @@ class Scheduler:
 
     def _looked_at(self, place: str) -> bool:
         """Whether there is anything to see."""
-        return bool(self._peopled(place) or (self.stages["todo"] and place in self.plan.places))
+        return bool(self._peopled(place) or (self.stages["todo"] and place in self.places))
 
     def _peopled(self, place: str) -> bool:
         return bool(self.watched[place] or self.left[place] or place in self.silent)
@@ -578,9 +579,7 @@ class Scheduler:
                 self._stop_all("lost", nobody)
             return
         good = self.breaker.allowed(there)
-        # A host that did not answer just now is not given up.
-        hoped = [place for place in self.plan.places if now - self.silent.get(place, now) <= PATIENCE]
-        if why := self.breaker.hopeless(hoped):
+        if self.breaker.pauses and (why := self.breaker.hopeless(self._hoped(now))):
             if not running:
                 self._stop_all("failed", why)
             return
@@ -601,6 +600,10 @@ class Scheduler:
         todo = list(itertools.islice(self.stages["todo"].values(), len(rooms)))
         for place, job in zip(rooms, todo, strict=False):
             self._begin_attempt(job, place, now)
+
+    def _hoped(self, now: float) -> list[str]:
+        """Hosts that are not given up: one that did not answer just now is not."""
+        return [place for place in self.plan.places if now - self.silent.get(place, now) <= PATIENCE]
 
     def _held(self, now: float, why: str) -> None:
         """A run in which nothing happens says why, and looks whether there is room again."""
