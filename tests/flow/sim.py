@@ -41,6 +41,7 @@ class One:
 
     def __init__(self, begun: float, works: float, end: str, dollars: float) -> None:
         self.begun, self.works, self.end, self.dollars = begun, works, end, dollars
+        self.agent: Agent | None = None
         self.limited = 0.0
         self.told = 0
         self.heard = float("inf")
@@ -140,8 +141,8 @@ class SimField:
         self.alerts.append((cause, text))
 
     def begin(self, key: Key, work: Callable[[], object]) -> None:
-        low, high = {"launch": self.world.launch, "tell": self.world.tell}.get(key[0], (0.01, 0.5))
-        at = self.lands = self.t + self.chance.uniform(low, high)
+        low, high = getattr(self.world, str(key[0])) if key[0] in ("launch", "tell") else (0.01, 0.5)
+        at = self.lands = self.t + low + (high - low) * self.chance.random()
         try:
             ended = Ended(key, work())
         except MusterError as error:
@@ -187,7 +188,7 @@ class SimField:
 
     def look(self, place: str) -> Sight:
         self._reach(place)
-        if self.chance.random() < self.world.unreachable:
+        if self.world.unreachable and self.chance.random() < self.world.unreachable:
             raise Unreachable(f"host {place} did not answer within 5 s")
         reset = self._quota()
         crowded = 0 < self.world.crowd < self.many
@@ -219,7 +220,7 @@ class SimField:
         return self.reset
 
     def _status(self, name: str, one: One, reset: float) -> Status:
-        agent = Agent(name, name, "sim", created=one.begun)
+        agent = one.agent = one.agent or Agent(name, name, "sim", created=one.begun)
         spent = self.t - one.begun
         if reset and spent < one.works:
             return Status(agent, "", "local", "waiting", "limit", since=self.t, now=self.t, until=reset)

@@ -81,13 +81,16 @@ class Act(NamedTuple):
     """When that ends, if its client named it."""
 
 
+WAIT = Act()
+
+
 def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[Act, Memo]:
     """What to do now, and what to remember. The same status again, a moment later, does nothing twice."""
     if status is None:
         memo = memo._replace(missing=memo.missing or now)
         if now - memo.missing > MISSING:
             return Act("end", outcome="lost", reason="it is gone"), memo
-        return Act(), memo
+        return WAIT, memo
     mark = (status.state, status.reason, status.since, status.last_line, str(status.usage), status.result)
     if mark != memo.mark:
         memo = memo._replace(mark=mark, active=now)
@@ -106,7 +109,7 @@ def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[
         return _waiting(status, memo, now, rules)
     if status.state == "ready" and rules.speaks and status.reason != "background task":
         if (memo.nudged or memo.answered) and now - memo.active < TAKEN_UP:
-            return Act(), memo
+            return WAIT, memo
         if status.reason == "limit is over" and not memo.answered:
             return Act("tell", GO_ON), memo._replace(answered=True)
         if not memo.nudged:
@@ -119,7 +122,7 @@ def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[
         return _without(Act("end", outcome="failed", reason=why), memo), memo
     if rules.stall and now - memo.active > rules.stall:
         return Act("end", outcome="stalled", reason=f"no sign of work for {now - memo.active:.0f} s"), memo
-    return Act(limited="overload" if news else ""), memo
+    return Act(limited="overload") if news else WAIT, memo
 
 
 def _valid(status: Status) -> bool:
@@ -132,9 +135,9 @@ def _submitted(status: Status, memo: Memo, now: float) -> tuple[Act, Memo]:
     if isinstance(found, result.Result):
         memo = memo._replace(submitted=memo.submitted or now)
         if live and status.state in ("working", "starting") and now - memo.submitted < LAST_WORDS:
-            return Act(), memo
+            return WAIT, memo
         if status.state == "ready" and 0 <= status.now - status.since < COUNTED:
-            return Act(), memo
+            return WAIT, memo
         return Act("end", outcome=found.outcome, reason=found.reason, claimed=True), memo
     if live and not memo.flawed:
         return Act("tell", result.words_back(found)), memo._replace(flawed=status.result, nudged=True)
@@ -169,10 +172,10 @@ def _waiting(status: Status, memo: Memo, now: float, rules: Rules) -> tuple[Act,
         return Act("answer", ALONE), memo._replace(answered=True)
     if status.reason == "question" and rules.questions == "escalate":
         if memo.asked == status.since:
-            return Act(), memo._replace(active=now)  # a person has it; --timeout is what ends that
+            return WAIT, memo._replace(active=now)  # a person has it; --timeout is what ends that
         return Act("ask", status.last_line), memo._replace(asked=status.since)
     if status.reason == "question" and memo.answered and now - memo.active < TAKEN_UP:
-        return Act(), memo
+        return WAIT, memo
     asked = f": {status.last_line}" if status.last_line else ""
     return Act("end", outcome="blocked", reason=f"it waits for a {status.reason}{asked}"), memo
 
@@ -191,4 +194,4 @@ def _limited(status: Status, memo: Memo, now: float) -> tuple[Act, Memo]:
         return Act("tell", GO_ON), memo._replace(pleas=memo.pleas + 1, pleaded=now)
     if memo.limited != status.since:
         return Act(limited="quota"), memo._replace(limited=status.since)
-    return Act(), memo
+    return WAIT, memo
