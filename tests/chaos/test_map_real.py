@@ -175,3 +175,18 @@ def test_only_what_an_agent_itself_did_not_commit_is_brought_home_on_the_side(wo
     }
     assert world.git("show", "muster/dirty-0004-wip:README") == "mine, not committed\nmore"
     assert "dirty-0001" not in world.git("branch") and "dirty-0002-wip" not in world.git("branch")
+
+
+def test_what_was_set_counts_for_the_process_that_was_running(world: World) -> None:
+    """The next begins with the flags that it was given: an old wish must not beat a newer budget."""
+    wishes = world.muster_home / "runs" / "set" / "control.json"
+    process = begun(world, "set", "--", "sh", "-c", waits(world))
+    eventually(lambda: happened(world, "set", "launch"))
+    world.ok("runs", "set", "set", "dollars=20")
+    assert json.loads(wishes.read_text())["dollars"] == 20
+    process.kill()
+    process.wait()
+    again = begun(world, "set", "--budget", "1", "--", "sh", "-c", waits(world))
+    eventually(lambda: json.loads(wishes.read_text())["dollars"] is None)
+    (world.folder / "go").touch()
+    assert again.wait(timeout=60) == 0

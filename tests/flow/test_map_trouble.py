@@ -434,3 +434,17 @@ def test_a_paused_run_launches_nothing_and_what_is_set_counts_at_once(tmp_path: 
     assert len(late) > 10 and most == 2
     told = kinds(run.run)
     assert told["paused"] == told["resumed"] == 1
+
+
+def test_who_asks_a_third_time_does_not_wait_for_a_host_that_is_gone(tmp_path: Path) -> None:
+    class Field(Bounded):
+        lasts = 120.0
+
+        def asked(self) -> int:
+            since = self.t - self.began_at
+            return 0 if since < 20 else 2 if since < 60 else 3
+
+    field = Field(World(works=(300, 300), dead=(("h0", 10.0),)))
+    run = scheduled(tmp_path, field, 3)
+    assert not run.go() and 60 <= field.t - field.began_at < 70
+    assert run.run.picture()["outcomes"] == {}, "they may still be there, and the same command looks"
