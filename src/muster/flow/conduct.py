@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import time
@@ -133,10 +134,12 @@ def go(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
 
         def heard(event: dict[str, Any]) -> None:
             if event["kind"] == "outcome":
-                memory.escalate(fleet.home, run, str(event["task"]))  # who it is for need not wait for the others
+                with contextlib.suppress(OSError):  # a full disk: it is done once more at the end
+                    memory.escalate(fleet.home, run, str(event["task"]))  # who it is for need not wait for the others
             say(event)
 
         done = work(fleet, wish, run, heard, shown, reopen=True)
+        memory.escalate(fleet.home, run)
         if done:
             finish(run, say)
         return done
