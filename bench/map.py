@@ -92,7 +92,7 @@ class Maps:
 
 def simulated() -> list[Measured]:
     """10,000 tasks on 200 hosts that are made up, by the scheduler and the governor of every run."""
-    limits: dict[str, Any] = {"max_agents": 1000, "launch_rate": 50.0, "burst": 50}
+    limits: dict[str, Any] = {"max_agents": 1000, "launch_rate": 50.0, "burst": 50, "stall": 300.0}
     before, began = _cpu(), time.monotonic()
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         picture, field, _ = simulate(Path(folder), 10_000, TROUBLED, **limits)

@@ -78,15 +78,29 @@ def test_what_is_halved_is_what_was_at_work_not_what_was_allowed() -> None:
     assert one.window == 3
 
 
-def test_after_a_refusal_it_takes_a_round_of_successes_to_add_one() -> None:
-    one = busy(FREE._replace(max_agents=16), 16)
-    one.pressure(NOW, "rate-limit", until=NOW + 1)
-    one.room(NOW + 1, 0, 8, ANY)
-    for _ in range(8):
-        one.went_well(NOW + 1)
-    assert one.window == 8
-    one.went_well(NOW + 1)
-    assert one.window == 9
+def test_after_a_refusal_most_of_it_is_back_soon_all_of_it_in_minutes_and_more_only_later() -> None:
+    """By time, however long an agent takes."""
+    one = busy(FREE._replace(max_agents=1000), 100)
+    one.pressure(NOW, "rate-limit", until=NOW + 60)
+    seen = [one.window]
+    for minute in (1, 2, 5, 6, 7, 11, 12, 16):
+        for _ in range(100):
+            one.room(NOW + 60 * minute, 0, one.window, ANY)
+            one.went_well(NOW + 60 * minute)
+        seen.append(one.window)
+    assert seen == [50, 75, 87, 99, 100, 100, 125, 143, 243], "a hundred successes add a hundred at most"
+
+
+def test_after_many_refusals_it_comes_back_from_one_at_a_time() -> None:
+    one = busy(FREE._replace(max_agents=100), 2)
+    for again in range(3):
+        one.pressure(NOW + 30 * again, "rate-limit")
+        one.room(NOW + 30 * again + 20, 0, 1, ANY)
+    assert one.window == 1
+    for minute in range(60):
+        one.went_well(NOW + 600 + 60 * minute)
+        one.room(NOW + 600 + 60 * minute, 0, one.window, ANY)
+    assert one.window > 30
 
 
 def test_refusals_without_an_end_pause_longer_each_time_and_success_after_one_begins_anew() -> None:

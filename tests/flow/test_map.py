@@ -225,15 +225,17 @@ def test_more_than_the_provider_takes_is_found_out_and_kept_below(tmp_path: Path
 def test_ten_thousand_tasks_on_two_hundred_hosts(in_memory: Path) -> None:
     """Every limit is met."""
     world, tmp_path = TROUBLED, in_memory
-    picture, field, scheduler = simulate(tmp_path, 10_000, world, max_agents=1000, launch_rate=50.0, burst=50)
+    limits: dict[str, Any] = {"max_agents": 1000, "launch_rate": 50.0, "stall": 300.0}
+    picture, field, scheduler = simulate(tmp_path, 10_000, world, burst=50, **limits)
     assert picture["outcomes"]["ok"] > 9_000 and field.most <= 1000 and field.early == 0
+    assert len(field.limits) >= 3, "windows of the quota that it met"
     assert field.fullest * world.per_agent <= world.memory
     begun = sorted(field.began)
     assert all(later - sooner >= 1.0 for sooner, later in zip(begun, begun[101:], strict=False)), "rate and burst"
     assert field.crowded / field.looks < 0.25
     total = picture["cost_usd"]
     assert scheduler.total.dollars == pytest.approx(total)
-    less, field, _ = simulate(tmp_path / "less", 10_000, world, max_agents=1000, launch_rate=50.0, dollars=total / 2)
+    less, field, _ = simulate(tmp_path / "less", 10_000, world, dollars=total / 2, **limits)
     over = less["cost_usd"] - total / 2
     assert less["outcomes"]["over-budget"] > 3_000 and over <= field.most * 1.0 * (5 / 20)
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .limits import Limits, a_dict, is_number, number, span, word
+from .limits import NUMBER_MAX, Limits, a_dict, is_number, number, span, word
 from .places import HostLoad, Places
 from .purse import UNKNOWN, Breach, Estimate, Purse, Spend, estimate
 
@@ -21,6 +21,8 @@ __all__ = ["UNKNOWN", "Breach", "Estimate", "Governor", "HostLoad", "Limits", "S
 CUT_SECONDS = 10.0
 #: The pause after a sign of overload without a known end, as long as its echoes; it doubles, up to the most, with each further sign.
 PAUSE_SECONDS, PAUSE_MAX = CUT_SECONDS, 600.0
+#: So long after a sign of a limit there may be as many at once as there were when it came; see `_tested`.
+RECOVER_SECONDS = 300.0
 #: The longest quota window is a week: a reset that is told to be later is an error, and must not hold a run for ever.
 RESET_MAX = 8 * 86400.0
 CLOCKS_MAX = 32
@@ -35,7 +37,8 @@ class Governor:
         self._places = Places(limits)
         # How many at once, and by what it was learned
         self._window = float(max(1, min(limits.start, limits.max_agents)))
-        self._pressed = False
+        self._knee = 0.0
+        """How many there were at once when the last sign of a limit came; 0 before the first."""
         self._cut: float | None = None
         self._strikes = 0
         self._pause = 0.0
@@ -63,8 +66,18 @@ class Governor:
         self._strikes = 0
         # A window that is not used proves nothing, so it stays within reach of what is.
         if self.window < 2 * max(1, self._busy):
-            # Each success adds one until the first sign of a limit; from then on, as many as run add one together.
-            self._window = min(self._window + (1 / self._window if self._pressed else 1.0), self._ceiling)
+            self._window = max(self._window, min(self._window + 1, self._ceiling, self._tested(now)))
+
+    def _tested(self, now: float) -> float:
+        """Up to how many each success adds one. After a sign of a limit that is soon three quarters of what was too much, all of it
+        when some minutes have passed, and beyond that more and more. By time, and not by how many have ended since: agents
+        take an hour each, and the limits of providers count minutes.
+        """
+        if not self._knee:
+            return math.inf
+        # Counted from when launching went on; without a moment (a damaged record) all of it is past.
+        times = (now - max(self._cut or 0.0, self._blocked())) / RECOVER_SECONDS
+        return float(self._knee + max(1.0, self._knee / 4) * (times - 1) ** 3)
 
     def pressure(self, now: float, kind: str, until: float | None = None) -> bool:
         """A rate limit, a spent quota or overload was seen; `until` is when that limit ends, where it is known. True when it is
@@ -83,9 +96,9 @@ class Governor:
             kind = kind if kind in self._clocks or len(self._clocks) < CLOCKS_MAX else next(iter(self._clocks))
             self._clocks[kind] = max(self._clocks.get(kind, 0.0), reset)
         if not echo:
-            self._cut, self._pressed = now, True
             # Half of what was really at once: a wide window that nobody used was not what was too much.
-            self._window = max(1.0, min(self.window, max(1, self._busy)) / 2)
+            self._cut, self._knee = now, float(min(self.window, max(1, self._busy)))
+            self._window = max(1.0, self._knee / 2)
         if reset is None and (not echo or now >= self._blocked()):
             self._pause = max(self._pause, now + min(PAUSE_MAX, PAUSE_SECONDS * 2 ** min(self._strikes, 20)))
             self._strikes += 1
@@ -246,7 +259,7 @@ class Governor:
         return {
             "version": 1,
             "window": self._window,
-            "pressed": self._pressed,
+            "knee": self._knee,
             "cut": self._cut,
             "strikes": self._strikes,
             "pause": self._pause,
@@ -264,7 +277,7 @@ class Governor:
         new._window = max(1.0, min(number(told.get("window"), new._window), float(new._ceiling)))
         # Until it is counted: as many as there may be, for a sign of overload to halve.
         new._busy = new.window if "window" in told else 0
-        new._pressed = told.get("pressed") is True
+        new._knee = min(number(told.get("knee"), 0.0), NUMBER_MAX)
         new._cut = cut if is_number(cut := told.get("cut")) and cut <= now else None
         new._strikes = int(min(number(told.get("strikes"), 0), 20))
         new._pause = min(number(told.get("pause"), 0.0), now + PAUSE_MAX)

@@ -36,8 +36,9 @@ LOOK_IDLE = 15.0
 AGENTS_A_SECOND, HOSTS_A_SECOND = 60, 25
 #: What all agents spent is added up this often at most, and when one has ended.
 SUM_SECONDS = 0.5
-#: What has ended within so long is one occasion to decide what comes next.
-TICK = 0.05
+#: What has ended within so long is one occasion to decide what comes next; each decision compares all hosts, so of many of them
+#: (`TICK_HOSTS` a second) it is longer.
+TICK, TICK_MAX, TICK_HOSTS = 0.05, 0.25, 800
 #: So long nothing is launched before each host was looked at: the first that answers would get all of them.
 FIRST_LOOK = 5.0
 #: So many agents are made at once on one host: more of them get in each other's way.
@@ -294,16 +295,19 @@ class Scheduler:
             }
         ):
             self._look(place)
-        pause, decided = 0.0, -math.inf
+        tick = min(max(TICK, len(self.plan.places) / TICK_HOSTS), TICK_MAX)
+        pause, decided, woke = 0.0, -math.inf, self.field.now()
         while not self._over():
-            for ended in self.field.done(pause):
-                self._took(ended)
+            found = self.field.done(pause)
             now = self.field.now()
-            if 0 < (wait := decided + TICK - now) <= TICK:
+            if now - woke > pause + AWAY_SECONDS:
+                self._was_away(now - woke - pause)
+            woke = now
+            for ended in found:
+                self._took(ended)
+            if 0 < (wait := decided + tick - now) <= tick:
                 pause = wait
                 continue
-            if now - decided > pause + AWAY_SECONDS and decided > 0:
-                self._was_away(now - decided - pause)
             decided = now
             self._heed(now)
             if now >= self.due:
