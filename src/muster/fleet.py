@@ -83,6 +83,7 @@ class Fleet:
         self.on_event = on_event or (lambda event: None)
         self._config: config.Config | None = None
         self._hosts: dict[str, Host] = {}
+        self._kinds: dict[str, AgentType] = {}
         self.source_seconds = 0.0
         """So long a repository counts as it was last seen: a run makes many agents of the same one."""
         self._sources: dict[tuple[str, str], tuple[float, Any]] = {}
@@ -456,7 +457,7 @@ class Fleet:
 
         return records.screen(self, name, ansi=ansi, scrollback=scrollback)
 
-    def cast(self, name: str, idle: float | None = None) -> Iterator[str]:
+    def cast(self, name: str | Found, idle: float | None = None) -> Iterator[str]:
         from . import records
 
         return records.recording(self, name, idle)
@@ -465,12 +466,12 @@ class Fleet:
         """A tar of what the agent submitted as artifacts, cut at `limit`, as it comes: hostile input."""
         return store.artifacts(one.host, one.agent.id, limit)
 
-    def transcript(self, name: str) -> list[dict[str, Any]]:
+    def transcript(self, name: str | Found) -> list[dict[str, Any]]:
         from . import records
 
         return records.transcript(self, name)
 
-    def events(self, name: str) -> list[dict[str, Any]]:
+    def events(self, name: str | Found) -> list[dict[str, Any]]:
         from . import records
 
         return records.events(self, name)
@@ -538,11 +539,13 @@ class Fleet:
     def _known(self, name: str) -> AgentType:
         if name == "command":
             return AgentType(name)
-        try:
-            return self.type(name)
-        except MusterError:
-            # Made with a type that this configuration does not have: its events still count.
-            return AgentType(name, speaks=True)
+        if name not in self._kinds:
+            try:
+                self._kinds[name] = self.type(name)
+            except MusterError:
+                # Made with a type that this configuration does not have: its events still count.
+                self._kinds[name] = AgentType(name, speaks=True)
+        return self._kinds[name]
 
 
 def _is_glob(name: str) -> bool:

@@ -12,6 +12,8 @@ from .model import Address
 from .plugins import provider
 
 FRESH_SECONDS = 10.0
+_noted: dict[str, float] = {}
+"""When this process last saw that the note of a host is fresh."""
 
 
 def find(address: Address, settings: dict[str, Any]) -> Host:
@@ -40,10 +42,13 @@ def remembered(home: str) -> dict[str, dict[str, Any]]:
 def remember(home: str, host: Host) -> None:
     place = host.name if host.provider == "ssh" else f"{host.name}.{host.provider}"
     path = os.path.join(home, "hosts", _file(place))
+    if 0 <= time.monotonic() - _noted.get(path, -FRESH_SECONDS) < FRESH_SECONDS:
+        return
     try:
         _note(path, place, host.provider)
     except OSError:
         pass  # a note that cannot be made must not keep a verb from its work
+    _noted[path] = time.monotonic()
 
 
 def _note(path: str, place: str, provider: str) -> None:
@@ -59,8 +64,10 @@ def _note(path: str, place: str, provider: str) -> None:
 
 
 def forget(home: str, place: str) -> bool:
+    path = os.path.join(home, "hosts", _file(place))
+    _noted.pop(path, None)
     try:
-        os.unlink(os.path.join(home, "hosts", _file(place)))
+        os.unlink(path)
     except FileNotFoundError:
         return False
     return True

@@ -28,8 +28,10 @@ class Left(NamedTuple):
     agent: Agent
 
 
-def find(fleet: Fleet, name: str) -> Left:
-    """The agent of that name, or the one destroyed last that had it (or has that id)."""
+def find(fleet: Fleet, name: str | Found) -> Left:
+    """The agent of that name, or the one destroyed last that had it (or has that id); one that is known is not asked for."""
+    if isinstance(name, Found):
+        return Left(name.host, name.agent)
     try:
         one = fleet.get(name)
         return Left(one.host, one.agent)
@@ -59,7 +61,7 @@ def screen(fleet: Fleet, name: str, *, ansi: bool, scrollback: bool) -> tuple[st
     return tmux.render(fleet.local, raw, meta.get("cols"), meta.get("rows"), ansi=ansi), "recording"
 
 
-def recording(fleet: Fleet, name: str, idle: float | None) -> Iterator[str]:
+def recording(fleet: Fleet, name: str | Found, idle: float | None) -> Iterator[str]:
     """The lines of an asciicast of all launches of an agent."""
     left = find(fleet, name)
     files = store.read(left.host, left.agent.id, "rec/*.raw", "rec/*.timing", "rec/*.meta")
@@ -75,7 +77,7 @@ def recording(fleet: Fleet, name: str, idle: float | None) -> Iterator[str]:
     return casts[0] if len(casts) == 1 else cast.join(casts)
 
 
-def transcript(fleet: Fleet, name: str) -> list[dict[str, Any]]:
+def transcript(fleet: Fleet, name: str | Found) -> list[dict[str, Any]]:
     left = find(fleet, name)
     kind = fleet.type(left.agent.type)
     if kind.translate and not kind.transcript:
@@ -85,7 +87,7 @@ def transcript(fleet: Fleet, name: str) -> list[dict[str, Any]]:
     return _lines(store.read(left.host, left.agent.id, _transcript_file(fleet, left.agent)))
 
 
-def events(fleet: Fleet, name: str) -> list[dict[str, Any]]:
+def events(fleet: Fleet, name: str | Found) -> list[dict[str, Any]]:
     left = find(fleet, name)
     files = store.read(left.host, left.agent.id, "events.1.jsonl", "events.jsonl")
     return _lines({key: files[key] for key in ("events.1.jsonl", "events.jsonl") if key in files})

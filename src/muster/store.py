@@ -114,12 +114,14 @@ def survey(
     agents = []
     for agent_id, found in files.items():
         agent = _named(_agent(agent_id, found.get("agent.json", ""), now), names)
-        maker = alive(agent.creator, machine) if agent.creator else None
-        if agent.phase == "creating" and names.get(agent.name) != agent_id and maker:
-            continue  # it does not have its name yet, and may not get it
         events = {
             file[3:]: event for file, text in found.items() if file.startswith("ev/") and (event := _object(text))
         }
+        # Of one that was made nobody asks who made it.
+        asked = agent.creator and (agent.phase or "started" not in events)
+        maker = alive(agent.creator, machine) if asked else None
+        if agent.phase == "creating" and names.get(agent.name) != agent_id and maker:
+            continue  # it does not have its name yet, and may not get it
         if status := _status(agent, found):
             events["client"] = status
         usage, result = _object(found.get("usage.json", "")), found.get("result.json", "")
@@ -275,14 +277,24 @@ def _header(name: str, mode: int, size: int) -> bytes:
 def _agent(agent_id: str, text: str, now: float) -> Agent:
     """What the record says; a damaged one is an agent too, with its folder, work dir and processes."""
     try:
-        agent = Agent.from_json(json.loads(text))
-        check_name(agent.name)
-        int(agent.memory or 0)
+        agent = (_read_lately if len(text) < READ_LATELY else _read)(text)
         if agent.id == agent_id and all(map(math.isfinite, (agent.created, agent.timeout))):
             return agent
     except (ValueError, RecursionError):
         pass
     return Agent(agent_id, agent_id, "?", created=now, phase="unreadable")
+
+
+def _read(text: str) -> Agent:
+    agent = Agent.from_json(json.loads(text))
+    check_name(agent.name)
+    int(agent.memory or 0)
+    return agent
+
+
+#: Whoever looks at many agents again and again reads the same records.
+_read_lately = functools.lru_cache(2000)(_read)
+READ_LATELY = 8000
 
 
 def _named(agent: Agent, names: dict[str, str]) -> Agent:

@@ -55,7 +55,8 @@ def pull(fleet: Fleet, one: Found, *, how: str, uncommitted: bool, force: bool, 
         return _pull_folder(fleet, one, how, to)
     home = _home(fleet, agent, to)
     at = tree(agent)
-    ahead = git.info(one.host, {0: at})[0].ahead or 0
+    info = git.info(one.host, {0: at})[0]
+    ahead = info.ahead or 0
     same = os.path.realpath(home.common) == os.path.realpath(agent.common) and not one.host.name
     ref = "" if same else f"refs/heads/{agent.branch}"
     fetched = git.fetch(one.host, at, fleet.local, home.common, ref, force=force)
@@ -70,6 +71,7 @@ def pull(fleet: Fleet, one: Found, *, how: str, uncommitted: bool, force: bool, 
         "branch": branch,
         "tip": tip,
         "commits": ahead,
+        "dirty": info.dirty,
         "repo": home.top or home.common,
         "head": None,
     }
@@ -80,9 +82,8 @@ def pull(fleet: Fleet, one: Found, *, how: str, uncommitted: bool, force: bool, 
         result["head"] = git.integrate(fleet.local, home.top, branch, how, message)
         done = {"merge": "merged", "rebase": "put on top", "squash": "added as one commit"}[how]
         told = f"{branch} {done} in {home.top}"
-    elif not uncommitted:
-        dirty = git.info(one.host, {0: at})[0].dirty
-        told += f" ({dirty} not committed; --uncommitted brings that too)" if dirty else ""
+    elif not uncommitted and info.dirty:
+        told += f" ({info.dirty} not committed; --uncommitted brings that too)"
     return {"told": told, **result}
 
 

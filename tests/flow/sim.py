@@ -1,6 +1,6 @@
 """A field without machines: hosts, agents, latencies, failures, limits and quota windows, on a clock that jumps to what happens next.
 
-The scheduler, the governor and the run's directory are the real ones; only time and the agents are made up.
+The scheduler, the governor and the run's directory are the real ones; only time and the agents are made up. `simhosts` makes up less.
 """
 
 from __future__ import annotations
@@ -96,33 +96,90 @@ TROUBLED = World(
 )
 
 
-class SimField:
-    def __init__(self, world: World) -> None:
+class Truth:
+    """All agents there are, what they do and what becomes of them; a scheduler knows of it what it is shown."""
+
+    def __init__(self, world: World, t: float) -> None:
         self.world, self.chance = world, random.Random(world.seed)
-        self.t = self.lands = 1_000_000.0
-        self.queue: list[tuple[float, int, Ended]] = []
-        self.order = itertools.count()
+        self.t = self.began_at = t
         self.agents: dict[str, dict[str, One]] = defaultdict(dict)
-        self.many = self.most = 0
-        """Agents there are, and the most there were at once."""
+        self.many = self.most = self.fullest = 0
+        """Agents there are, the most there were at once, and the most that one host had."""
         self.began: list[float] = []
-        self.runs: Counter[str] = Counter()
         self.limits: dict[float, float] = {}
         """The reset times that were told, and when that was first."""
-        self.reckoned = self.reset = 0.0
-        self.steps = 0
+        self.early = 0
+        """Launches while a known reset time was still to come."""
         self.worked: list[tuple[float, float]] = []
-        self.began_at = self.t
+        self.crowded = self.looks = 0
+        """Looks in which there were too many for the provider, and all of them."""
+        self._reckoned = self._reset = 0.0
+
+    def reach(self, place: str) -> None:
+        if any(place == host and self.t > self.began_at + after for host, after in self.world.dead):
+            raise Unreachable(f"host {place} cannot be reached")
+
+    def begins(self, place: str, name: str) -> One | None:
+        """One more agent; None where it cannot be launched."""
+        self.began.append(self.t)
+        self.early += any(seen < self.t - 5 and self.t < until - 1 for until, seen in self.limits.items())
+        names, shares = zip(*self.world.ends, strict=True)
+        (end,) = self.chance.choices(names, shares)
+        if end == "launch" or place in self.world.full:
+            return None
+        works = self.chance.uniform(*self.world.works)
+        self.many += name not in self.agents[place]
+        one = self.agents[place][name] = One(self.t, works, end, self.chance.uniform(*self.world.dollars))
+        self.most = max(self.most, self.many)
+        self.fullest = max(self.fullest, len(self.agents[place]))
+        return one
+
+    def ends(self, place: str, name: str) -> None:
+        if one := self.agents[place].pop(name, None):
+            self.many -= 1
+            self.worked.append((self.t, min(one.works, self.t - one.begun)))
+
+    def seen(self) -> tuple[float, bool]:
+        """A host is looked at: when the quota is there again (0: it is), and whether the provider refuses some of them."""
+        reset, crowded = self._quota(), 0 < self.world.crowd < self.many
+        self.looks, self.crowded = self.looks + 1, self.crowded + crowded
+        return reset, crowded
+
+    def used(self, one: One) -> tuple[float | None, int]:
+        share = max(0.0, min(1.0, (self.t - one.begun) / one.works))
+        return one.dollars * share if self.world.priced else None, int(share * 10_000)
+
+    def _quota(self) -> float:
+        """When the quota that is spent now is there again; 0 when it is not spent. Reckoned every three seconds."""
+        quota, window = self.world.quota
+        if not quota or self.t < self._reckoned + 3:
+            return self._reset
+        start = self.t - self.t % window
+        used = sum(self.t - max(start, one.begun) for ones in self.agents.values() for one in ones.values())
+        for ended, seconds in reversed(self.worked):
+            if ended <= start:
+                break
+            used += seconds
+        self._reckoned, self._reset = self.t, start + window if used > quota else 0.0
+        if self._reset:
+            self.limits.setdefault(self._reset, self.t)
+        return self._reset
+
+
+class SimField(Truth):
+    hands = 1_000_000
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, 1_000_000.0)
+        self.lands = self.t
+        self.queue: list[tuple[float, int, Ended]] = []
+        self.order = itertools.count()
+        self.runs: Counter[str] = Counter()
+        self.steps = 0
         self.alerts: list[tuple[str, str]] = []
         self.booked = Spend()
         """What the run told last that it has spent."""
         self.unclear = 0
-        self.early = 0
-        self.fullest = 0
-        """The most agents that one host had at once."""
-        self.crowded = self.looks = 0
-        """Looks in which there were too many for the provider, and all of them."""
-        """Launches while a known reset time was still to come."""
 
     def now(self) -> float:
         return self.t
@@ -163,61 +220,28 @@ class SimField:
 
     # Agents
 
-    def _reach(self, place: str) -> None:
-        if any(place == host and self.t > self.began_at + after for host, after in self.world.dead):
-            raise Unreachable(f"host {place} cannot be reached")
-
     def launch(self, task: Task, attempt: Attempt) -> None:
-        self._reach(str(attempt.agent["place"]))
-        self.began.append(self.t)
-        self.early += any(seen < self.t - 5 and self.t < until - 1 for until, seen in self.limits.items())
-        names, shares = zip(*self.world.ends, strict=True)
-        (end,) = self.chance.choices(names, shares)
-        if end == "launch" or attempt.agent["place"] in self.world.full:
+        place = str(attempt.agent["place"])
+        self.reach(place)
+        if self.begins(place, str(attempt.agent["name"])) is None:
             raise MusterError("no space left for the agent: /x", "muster gc shows what can be removed")
         self.runs[task.id] += 1
-        works = self.chance.uniform(*self.world.works)
-        place = str(attempt.agent["place"])
-        name = str(attempt.agent["name"])
-        self.many += name not in self.agents[place]
-        self.agents[place][name] = One(self.t, works, end, self.chance.uniform(*self.world.dollars))
         if self.chance.random() < self.world.cut:
             raise Unreachable(f"host {place} did not answer within 5 s")
-        self.most = max(self.most, self.many)
-        self.fullest = max(self.fullest, len(self.agents[place]))
 
     def look(self, place: str) -> Sight:
-        self._reach(place)
+        self.reach(place)
         if self.world.unreachable and self.chance.random() < self.world.unreachable:
             raise Unreachable(f"host {place} did not answer within 5 s")
-        reset = self._quota()
-        crowded = 0 < self.world.crowd < self.many
-        self.looks, self.crowded = self.looks + 1, self.crowded + crowded
+        reset, crowded = self.seen()
         seen, bills = {}, {}
         for name, one in self.agents[place].items():
             seen[name] = self._status(name, one, reset)
             if crowded and seen[name].state == "working" and one.end != "hang":
                 seen[name] = seen[name]._replace(reason="retry", refused=self.t)
-            share = min(1.0, (self.t - one.begun) / one.works)
-            bills[name] = (one.dollars * share if self.world.priced else None, int(share * 10_000))
+            bills[name] = self.used(one)
         free = self.world.memory - len(self.agents[place]) * self.world.per_agent
         return Sight(seen, bills, HostLoad(place, 8, 0.1 * len(self.agents[place]), free, 100 * GB))
-
-    def _quota(self) -> float:
-        """When the quota that is spent now is there again; 0 when it is not spent. Reckoned every three seconds."""
-        quota, window = self.world.quota
-        if not quota or self.t < self.reckoned + 3:
-            return self.reset
-        start = self.t - self.t % window
-        used = sum(self.t - max(start, one.begun) for ones in self.agents.values() for one in ones.values())
-        for ended, seconds in reversed(self.worked):
-            if ended <= start:
-                break
-            used += seconds
-        self.reckoned, self.reset = self.t, start + window if used > quota else 0.0
-        if self.reset:
-            self.limits.setdefault(self.reset, self.t)
-        return self.reset
 
     def _status(self, name: str, one: One, reset: float) -> Status:
         agent = one.agent = one.agent or Agent(name, name, "sim", created=one.begun)
@@ -245,20 +269,16 @@ class SimField:
             one.told, one.heard = one.told + 1, self.lands
 
     def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
-        self._reach(str(attempt.agent["place"]))
+        self.reach(str(attempt.agent["place"]))
         one = self.agents[str(attempt.agent["place"])].get(str(attempt.agent["name"]))
         if one is None:
             return {"harvest_errors": ["gone"]}
-        share = min(1.0, (self.t - one.begun) / one.works)
-        cost = one.dollars * share if self.world.priced else None
-        return {"harvest_errors": [], "cost_usd": cost, "tokens": int(share * 10_000)}
+        cost, tokens = self.used(one)
+        return {"harvest_errors": [], "cost_usd": cost, "tokens": tokens}
 
     def clear(self, attempt: Attempt) -> None:
-        self._reach(str(attempt.agent["place"]))
+        self.reach(str(attempt.agent["place"]))
         if self.unclear < self.world.stuck:
             self.unclear += 1
             raise MusterError("it does not go away")
-        one = self.agents[str(attempt.agent["place"])].pop(str(attempt.agent["name"]), None)
-        if one:
-            self.many -= 1
-            self.worked.append((self.t, min(one.works, self.t - one.begun)))
+        self.ends(str(attempt.agent["place"]), str(attempt.agent["name"]))

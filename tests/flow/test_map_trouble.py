@@ -128,7 +128,7 @@ def test_launches_that_hang_on_one_host_hold_nobody_up_elsewhere(tmp_path: Path)
             else:
                 super().begin(key, work)
 
-        def _reach(self, place: str) -> None:
+        def reach(self, place: str) -> None:
             if place == "h0" and self.t > self.began_at + 14:
                 raise Unreachable("h0 cannot be reached")
 

@@ -155,7 +155,7 @@ def _left(deadline: float) -> float:
 
 
 def _taken(fleet: Fleet, one: Found) -> bool:
-    return any(event.get("kind") in ("prompt", "queued") for event in fleet.events(str(one.status.address)))
+    return any(event.get("kind") in ("prompt", "queued") for event in fleet.events(one))
 
 
 def _waits(status: Status) -> str:

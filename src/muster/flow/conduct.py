@@ -176,7 +176,7 @@ def work(
     kind = fleet.type(wish.spec.type)
     limits = estimate(fleet, wish)[1]
     fleet.source_seconds = SOURCE_SECONDS
-    field = FleetField(fleet, run, wish.spec, speaks=kind.speaks, keep=wish.keep)
+    field = FleetField(fleet, run, wish.spec, speaks=kind.speaks, keep=wish.keep, hosts=len(wish.places))
     state = runs.read(run.path("state.json")) or {}
     governor = Governor.from_json(limits, state.get("governor"), field.now())
     breaker = Breaker()

@@ -24,12 +24,17 @@ DIFF_MAX = 64 << 20
 CARRIED_MAX = 4 << 20
 
 
+#: So many threads do what takes long, for each host and in all; a thread mostly waits for its host.
+HANDS, HANDS_LEAST, HANDS_MOST = 2, 12, 48
+
+
 class FleetField:
     """All that takes long is done on a crew beside; Ctrl-C is counted, not obeyed."""
 
-    def __init__(self, fleet: Fleet, run: Run, wish: Spec, *, speaks: bool, keep: bool, threads: int = 12) -> None:
+    def __init__(self, fleet: Fleet, run: Run, wish: Spec, *, speaks: bool, keep: bool, hosts: int = 1) -> None:
         self.fleet, self.run, self.wish, self.speaks, self.keep = fleet, run, wish, speaks, keep
-        self.crew = fleet.crew(threads)
+        self.hands = min(max(HANDS * hosts, HANDS_LEAST), HANDS_MOST)
+        self.crew = fleet.crew(self.hands)
         self.interrupts = 0
         self.ledger = budget.Ledger(fleet.home, run)
         self.watch = fleet.watch(beside=True)
@@ -160,7 +165,7 @@ class FleetField:
 
     def gather(self, one: Any, attempt: Attempt) -> dict[str, Any]:
         """All that an agent left, whosever it is, into the attempt's folder."""
-        status, address = one.status, str(one.status.address)
+        status = one.status
         errors: list[str] = []
         told: dict[str, Any] = {"harvest_errors": errors, "kept": False}
 
@@ -186,10 +191,10 @@ class FleetField:
                 told["claimed"] = found._asdict()
                 told["summary"] = found.summary
             part("artifacts", lambda: self._artifacts(one, attempt, errors))
-        part("events", lambda: put("events.jsonl", _lines(self.fleet.events(address))))
+        part("events", lambda: put("events.jsonl", _lines(self.fleet.events(one))))
         if self.speaks:
-            part("transcript", lambda: put("transcript.jsonl", _lines(self.fleet.transcript(address))))
-        part("recording", lambda: _stream(os.path.join(attempt.folder, "recording.cast"), self.fleet.cast(address)))
+            part("transcript", lambda: put("transcript.jsonl", _lines(self.fleet.transcript(one))))
+        part("recording", lambda: _stream(os.path.join(attempt.folder, "recording.cast"), self.fleet.cast(one)))
         (bill,) = self.fleet.bills([status])
         told |= {"tokens": bill.tokens, "cost_usd": bill.cost_usd}
         put("usage.json", _json(status.usage))
@@ -225,8 +230,7 @@ class FleetField:
         found = {"branch": pulled.get("branch"), "tip": pulled.get("tip"), "commits": pulled.get("commits") or 0}
         if not found["tip"]:
             return found
-        counts = self.fleet.git_counts([one.status]).get((one.status.host, one.agent.id))
-        left = bool(counts and counts[1]) and not self._carried_only(one, patch)
+        left = bool(pulled.get("dirty")) and not self._carried_only(one, patch)
         rest = self.fleet.pull(one, uncommitted=True, force=True) if left else {}
         found |= {"uncommitted": rest.get("branch"), "repo": pulled.get("repo")}
         _ref(

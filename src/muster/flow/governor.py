@@ -87,8 +87,11 @@ class Governor:
         """
         if is_number(until) and until <= now:
             return False  # over, by its own word: it is only still to be read
-        # Whoever meets a limit while nothing is launched was at work before: the same sign, seen later.
-        echo = self._cut is not None and (0 <= now - self._cut < CUT_SECONDS or now < self._blocked())
+        # Whoever meets a limit while nothing is launched was at work before: the same sign, seen later. So it is while more are at
+        # work than there may be since then: that they are too many is known.
+        echo = self._cut is not None and (
+            0 <= now - self._cut < CUT_SECONDS or now < self._blocked() or self._busy > self.window
+        )
         reset = min(until, now + RESET_MAX) if is_number(until) else None
         if reset is not None:
             self._clocks = {name: moment for name, moment in self._clocks.items() if moment > now}

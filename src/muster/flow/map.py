@@ -103,6 +103,9 @@ class Sight(NamedTuple):
 class Field(Protocol):
     """Where agents live: the fleet, or a simulated one. `launch` and what follows may take long, and raise `MusterError`."""
 
+    hands: int
+    """So much of what takes long is done at once, beside looks; the rest waits."""
+
     def now(self) -> float: ...
     def begin(self, key: Key, work: Callable[[], object]) -> None: ...
     def done(self, timeout: float) -> list[Any]: ...
@@ -238,6 +241,8 @@ class Scheduler:
         self.begun = 0
         """Attempts that had or have an agent, whoever began them."""
         self._busy: set[Key] = set()
+        self._at_hand = 0
+        """Of these all but looks."""
         self.began, self.ended = field.now(), 0
         for job in self.jobs.values():
             self._adopt(job)
@@ -383,11 +388,13 @@ class Scheduler:
 
     def _begin(self, key: Key, work: Callable[[], object]) -> None:
         self._busy.add(key)
+        self._at_hand += key[0] != "look"
         self.field.begin(key, work)
 
     def _took(self, ended: Ended) -> None:
         kind, what = ended.item
         self._busy.discard(ended.item)
+        self._at_hand -= kind != "look"
         if kind == "look":
             self._saw(str(what), ended)
             if self._looked_at(what):
@@ -593,7 +600,8 @@ class Scheduler:
         running = self.living
         hosts = [self._load(place) for place in good if self.launching[place] < LAUNCHING]
         spare = sum(max(0, LAUNCHING - self.launching[place]) for place in good)
-        wanted = min(len(self.stages["todo"]), spare)
+        # One that would have to wait for a free hand is decided on when there is one: limits are known better by then.
+        wanted = min(len(self.stages["todo"]), spare, max(0, self.field.hands - self._at_hand))
         rooms = self.governor.room(now, wanted, running, hosts)
         self._held(now, "" if rooms or running else self.governor.why(now))
         if not rooms and not running:
