@@ -215,10 +215,14 @@ class Fleet:
             if len(chosen) > 1:
                 raise UsageError(f"{name!r} matches {len(chosen)} agents", _names(one.status for one in chosen))
             return chosen[0]
+        return self.seek(name) or self._exact(Address.parse(name), {})
+
+    def seek(self, name: str) -> Found | None:
+        """The one agent of that exact name, asked for on its own host only; None where there is none."""
         address = Address.parse(name)
         for status in self._glance(self.host(address), one=(address.name, "")).statuses:
             return self._found(status)
-        return self._exact(address, {})
+        return None
 
     def look(self, one: Found) -> Status:
         """The same agent, as it is now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 
 from .errors import Refused
@@ -94,6 +95,7 @@ def render(host: Host, raw: bytes, cols: object, rows: object, *, ansi: bool = F
     return checked(host, "render", *size, *(["-e"] if ansi else []), input=tail).decode("utf-8", "replace")
 
 
+@functools.cache
 def bin_files() -> dict[str, bytes]:
     """The programs every agent has its own copy of: an upgrade of muster does not touch a live one."""
     files = {}

@@ -182,7 +182,9 @@ class SimHost:
             if one is not None:
                 pane, extra = self._shown(one, t, reset, crowded)
                 lines.append(f"pane {key} {pane}")
-                tails.append(f"==> ./{key}/rec/tail <==\n{'AssertionError: no' if one.end == 'failed' else 'work'}\n".encode())
+                tails.append(
+                    f"==> ./{key}/rec/tail <==\n{'AssertionError: no' if one.end == 'failed' else 'work'}\n".encode()
+                )
                 dollars, tokens = self.truth.used(one)
                 usage = {"input_tokens": tokens} | ({} if dollars is None else {"cost_usd": dollars})
                 lines.append(f"file {key}/usage.json\t{json.dumps(usage)}")
@@ -304,7 +306,10 @@ class SimHost:
     def _git_work(self, verb: str, *args: str, input: bytes) -> bytes:
         if verb == "info":
             trees = input.decode().splitlines()[::4]
-            rows = (f"{n} {int(self._tip(tree) != BASE)} {self._dirty(tree)} {self._tip(tree)}" for n, tree in enumerate(trees))
+            rows = (
+                f"{n} {int(self._tip(tree) != BASE)} {self._dirty(tree)} {self._tip(tree)}"
+                for n, tree in enumerate(trees)
+            )
             return "\n".join(rows).encode()
         if verb == "tip":
             return f"{self._tip(args[0], bool(args[-1]))} {self._tip(args[0])}".encode()

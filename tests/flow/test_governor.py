@@ -72,6 +72,18 @@ def test_twenty_refusals_at_once_halve_it_once_and_a_later_one_again() -> None:
     assert one.window == 4
 
 
+def test_it_is_not_halved_again_while_those_that_were_too_many_are_still_at_work() -> None:
+    one = busy(FREE._replace(max_agents=16), 16)
+    one.pressure(NOW, "rate-limit")
+    for second in range(20, 100, 20):
+        one.room(NOW + second, 0, 9, ANY)
+        one.pressure(NOW + second, "rate-limit")
+    assert one.window == 8
+    one.room(NOW + 500, 0, 8, ANY)
+    one.pressure(NOW + 500, "rate-limit")
+    assert one.window == 4
+
+
 def test_what_is_halved_is_what_was_at_work_not_what_was_allowed() -> None:
     one = busy(FREE, 6)
     one.pressure(NOW, "overload")

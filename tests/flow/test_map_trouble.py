@@ -140,6 +140,27 @@ def test_launches_that_hang_on_one_host_hold_nobody_up_elsewhere(tmp_path: Path)
     assert sum(20 < at - field.began_at < 100 for at in well) > 100
 
 
+def test_nothing_is_launched_that_would_have_to_wait_for_a_free_hand(tmp_path: Path) -> None:
+    """By the time that one is free, a limit may be known that forbids it."""
+
+    class Field(Bounded):
+        hands, held, piled = 4, 0, 0
+
+        def begin(self, key: Key, work: Any) -> None:
+            self.held += key[0] != "look"
+            self.piled = max(self.piled, self.held if key[0] == "launch" else 0)
+            super().begin(key, work)
+
+        def done(self, timeout: float) -> list[Ended]:
+            found = super().done(timeout)
+            self.held -= sum(ended.item[0] != "look" for ended in found)
+            return found
+
+    field = Field(World(hosts=5, works=(5, 10), launch=(1.0, 2.0)))
+    run = scheduled(tmp_path, field, 60, max_agents=40, start=40)
+    assert run.go() and run.run.picture()["outcomes"] == {"ok": 60} and field.piled == 4
+
+
 def test_what_is_to_be_tried_again_still_is_when_the_process_was_asked_to_end(tmp_path: Path) -> None:
     class Field(Bounded):
         def asked(self) -> int:

@@ -113,14 +113,11 @@ class FleetField:
 
     def _mine(self, attempt: Attempt) -> Any:
         """The agent of an attempt, also one that was renamed. NotFound where there is none, or it is somebody else's that has its name."""
-        name = str(attempt.agent["name"])
-        try:
-            one = self.fleet.get(str(attempt.agent["address"]))
-        except NotFound:
-            seen = self._all(str(attempt.agent["place"])).get(name)
-            if seen is None:
-                raise
-            one = self.fleet.get(str(seen.address))
+        one = self.fleet.seek(str(attempt.agent["address"]))
+        if one is None and (seen := self._all(str(attempt.agent["place"])).get(str(attempt.agent["name"]))):
+            one = self.fleet.seek(str(seen.address))
+        if one is None:
+            raise NotFound(f"{attempt.agent['address']} is gone")
         if not self._ours(one.status, attempt.task):
             raise NotFound(f"{one.agent.name} is no agent of {self.run.name}")
         return one
