@@ -140,6 +140,33 @@ def test_launches_that_hang_on_one_host_hold_nobody_up_elsewhere(tmp_path: Path)
     assert sum(20 < at - field.began_at < 100 for at in well) > 100
 
 
+def test_agents_of_a_host_that_was_given_up_are_ended_when_it_is_back(tmp_path: Path) -> None:
+    """Their tasks are done elsewhere by then: they would spend what nobody counts."""
+
+    class Field(Bounded):
+        back = False
+
+        def reach(self, place: str) -> None:
+            self.back = self.back or self.t > self.began_at + 1000
+            if place == "h1" and not self.back and self.t > self.began_at + 50:
+                raise Unreachable("h1 cannot be reached")
+
+        def done(self, timeout: float) -> list[Ended]:
+            if self.back and self.t > self.began_at + 1100:
+                assert all(one.begun > self.began_at + 100 for one in self.agents["h1"].values()), "nobody watches it"
+            return super().done(timeout)
+
+    field = Field(World(hosts=2, works=(1500, 1600)))
+    run = scheduled(tmp_path, field, 20, retries=3, max_agents=20, start=20)
+    assert run.go() and run.run.picture()["outcomes"] == {"ok": 20} and kinds(run.run)["left"] > 3
+    told = [event["reason"] for event in run.run.events() if event["kind"] == "returned"]
+    assert len(told) == kinds(run.run)["left"] and "h1 answers again" in told[0]
+    given_up = [run.run.attempts(task.id)[0].outcome or {} for task in run.run.tasks()]
+    late = [one["cost_usd"] for one in given_up if one["outcome"] == "lost"]
+    assert len(late) == len(told) and all(cost > 0.1 * 900 / 1600 for cost in late), "what they spent meanwhile too"
+    assert run.total.dollars == pytest.approx(run.run.picture()["cost_usd"])
+
+
 def test_nothing_is_launched_that_would_have_to_wait_for_a_free_hand(tmp_path: Path) -> None:
     """By the time that one is free, a limit may be known that forbids it."""
 

@@ -26,7 +26,7 @@ from .governor import Governor, HostLoad, Spend
 from .limits import span
 from .run import GOOD, Attempt, Run, read, write
 from .task import Task
-from .watch import Act, Memo, Rules, watch
+from .watch import ENDED, Act, Memo, Rules, watch
 
 #: A host is looked at this often, and less often where it has many agents or hosts are many: that is what looks cost. Usage is as
 #: fresh as the last look, so budgets are checked at least every five seconds.
@@ -210,6 +210,8 @@ class Scheduler:
         self.left: dict[str, dict[str, tuple[Job, Attempt, int]]] = defaultdict(dict)
         """Agents that there may still be of attempts that have their outcome, by place and name, and how often each could not be
         cleared away: the next look tells whether there is one."""
+        self.given_up: dict[str, dict[str, tuple[Job, Attempt]]] = defaultdict(dict)
+        """Those of them that nobody waits for any more, on hosts that may come back."""
         self.looked: dict[str, float] = {}
         self.turns: list[tuple[float, str]] = []
         """When each host is looked at next, the soonest first. One that is being looked at has its turn again when that has ended."""
@@ -441,6 +443,11 @@ class Scheduler:
                 self._found(job, status)
             else:
                 self._watch(job, status, now)
+        for name, (job, attempt) in self.given_up.pop(place, {}).items():
+            if name in sight.agents and sight.agents[name].state not in ENDED:
+                self._note("returned", job, reason=f"{place} answers again, and {name} is still at work; it is ended")
+                self._late(job, attempt, budget.used(*sight.bills.get(name, (None, None))))
+                self._leave(job, attempt, 0)
         for name, (job, attempt, tries) in list(self.left[place].items()):
             if tries >= CLEAR_TRIES:
                 self._abandon(place, name, f"{tries} times it could not be cleared away")
@@ -450,7 +457,9 @@ class Scheduler:
 
     def _abandon(self, place: str, name: str, why: str) -> None:
         """An agent that there may still be, and that only a person can end now."""
-        job, attempt, _ = self.left[place].pop(name)
+        job, attempt, tries = self.left[place].pop(name)
+        if tries < CLEAR_TRIES:
+            self.given_up[place][name] = job, attempt
         address = attempt.agent.get("address")
         self._note("left", job, reason=f"{address} may still be there ({why}); muster destroy {address} ends it")
 
@@ -508,6 +517,19 @@ class Scheduler:
         used = budget.used(outcome.get("cost_usd"), outcome.get("tokens"))
         self.used = budget.add(self.used, used)
         job.before = budget.add(job.before, used._replace(seconds=outcome.get("seconds") or 0))
+        self.summed = 0.0
+
+    def _late(self, job: Job, attempt: Attempt, spend: Spend) -> None:
+        """What an agent has come to since its attempt was given up counts as that attempt's."""
+        told = read(os.path.join(attempt.folder, "outcome.json")) or {}
+        before = budget.used(told.get("cost_usd"), told.get("tokens"))
+        known = spend.dollars is not None and before.dollars is not None
+        dollars = max(0.0, (spend.dollars or 0.0) - (before.dollars or 0.0)) if known else None
+        tokens = max(0, (spend.tokens or 0) - (before.tokens or 0))
+        cost = None if dollars is None else (before.dollars or 0.0) + dollars
+        self._kept(lambda: self.run.end(attempt, {**told, "cost_usd": cost, "tokens": (before.tokens or 0) + tokens}))
+        self.used = budget.add(self.used, Spend(dollars, tokens))
+        job.before = budget.add(job.before, Spend(dollars, tokens))
         self.summed = 0.0
 
     def _spend(self, now: float) -> None:
