@@ -5,7 +5,7 @@ All of it works on live agents and on destroyed ones, whose folder is in the tra
 
 from __future__ import annotations
 
-import io
+import os
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .fleet import Fleet
 
 FOLLOW_SECONDS = 0.2
+META_MAX = 1 << 20
 
 
 class Left(NamedTuple):
@@ -64,14 +65,15 @@ def screen(fleet: Fleet, name: str, *, ansi: bool, scrollback: bool) -> tuple[st
 def recording(fleet: Fleet, name: str | Found, idle: float | None) -> Iterator[str]:
     """The lines of an asciicast of all launches of an agent."""
     left = find(fleet, name)
-    files = store.read(left.host, left.agent.id, "rec/*.raw", "rec/*.timing", "rec/*.meta")
+    wanted = ("rec/*.raw", "rec/*.timing", "rec/*.meta")
+    files = store.opened(left.host, left.agent.id, os.path.join(fleet.home, "tmp"), *wanted)
     numbers = sorted({int(path[4:].split(".")[0]) for path in files if path.endswith(".raw") and path[4:-4].isdigit()})
     casts = []
     for number in numbers:
-        timing = files.get(f"rec/{number}.timing")
-        meta = cast.meta(files.get(f"rec/{number}.meta", b""))
-        raw = io.BytesIO(files[f"rec/{number}.raw"])
-        casts.append(cast.convert(raw, io.BytesIO(timing) if timing else None, meta, idle_limit=idle))
+        told = files.get(f"rec/{number}.meta")
+        meta = cast.meta(told.read(META_MAX) if told else b"")
+        raw, timing = files[f"rec/{number}.raw"], files.get(f"rec/{number}.timing")
+        casts.append(cast.convert(raw, timing, meta, idle_limit=idle))
     if not casts:
         return iter(())
     return casts[0] if len(casts) == 1 else cast.join(casts)

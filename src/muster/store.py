@@ -218,6 +218,28 @@ def read(host: Host, agent_id: str, *names: str) -> dict[str, bytes]:
     return untar(checked(host, "get", agent_id, *names))
 
 
+def opened(host: Host, agent_id: str, scratch: str, *names: str) -> dict[str, IO[bytes]]:
+    """The same as open files: a recording may be larger than memory. They are parts of one in `scratch` that has no name."""
+    import shutil
+    import tarfile
+    import tempfile
+
+    argv = ["sh", "-c", shell_file("get"), "muster-get", host.home, agent_id, *names]
+    os.makedirs(scratch, mode=0o700, exist_ok=True)
+    kept = tempfile.TemporaryFile(dir=scratch)
+    with output(host, argv, f"cannot read the files of {agent_id}") as archive:
+        shutil.copyfileobj(archive, kept, 1 << 20)
+    if not kept.tell():
+        return {}
+    kept.seek(0)
+    try:
+        members = tarfile.open(fileobj=kept)
+        found = {member.name.removeprefix("./"): members.extractfile(member) for member in members if member.isfile()}
+    except tarfile.TarError as error:
+        raise MusterError("what the host sent was cut off", "try again") from error
+    return {name: file for name, file in found.items() if file}
+
+
 def artifacts(host: Host, agent_id: str, limit: int) -> AbstractContextManager[IO[bytes]]:
     """A tar of the folder `artifacts` of an agent, cut at `limit` bytes, as it comes; nothing when there is none."""
     argv = ["sh", "-c", shell_file("artifacts"), "muster-artifacts", host.home, agent_id, str(limit)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 from ..conftest import eventually
 from .conftest import Place
@@ -206,6 +208,28 @@ def test_the_recording_has_all_launches_from_the_first_byte(place: Place) -> Non
     assert head["version"] == 2 and head["width"] == 200 and head["height"] == 50
     text = "".join(event[2] for event in map(json.loads, lines[1:]) if event[1] == "o")
     assert text.count("first byte") == 2
+
+
+#: Runs a command, and prints its exit code and the most memory (KB) that it or a process of its took.
+MEASURED = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def test_a_large_recording_is_never_in_memory_as_a_whole(place: Place) -> None:
+    world, taken = place.world, {}
+    for name, size in (("small", 1), ("large", 40 << 20)):
+        start_command(
+            place, name, "sh", "-c", f"yes 'a line of some length, and another one of the same' | head -c {size}"
+        )
+        world.wait_state(place.at(name), "done")
+        argv = [sys.executable, "-c", MEASURED, str(world.bin / "muster"), "capture", place.at(name), "--cast", "-"]
+        done = subprocess.run(argv, cwd=world.repo, env=world.env, capture_output=True, text=True, check=True)
+        code, taken[name] = map(int, done.stdout.split())
+        assert code == 0, done.stderr
+    assert taken["large"] < taken["small"] + (15 << 10)
 
 
 def test_pull_brings_commits_and_touches_nothing_that_is_checked_out(place: Place) -> None:
