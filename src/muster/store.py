@@ -226,14 +226,14 @@ def opened(host: Host, agent_id: str, scratch: str, *names: str) -> dict[str, IO
 
     argv = ["sh", "-c", shell_file("get"), "muster-get", host.home, agent_id, *names]
     os.makedirs(scratch, mode=0o700, exist_ok=True)
-    kept = tempfile.TemporaryFile(dir=scratch)
+    kept = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115  # it is gone with the last of its files
     with output(host, argv, f"cannot read the files of {agent_id}") as archive:
         shutil.copyfileobj(archive, kept, 1 << 20)
     if not kept.tell():
         return {}
     kept.seek(0)
     try:
-        members = tarfile.open(fileobj=kept)
+        members = tarfile.open(fileobj=kept)  # noqa: SIM115
         found = {member.name.removeprefix("./"): members.extractfile(member) for member in members if member.isfile()}
     except tarfile.TarError as error:
         raise MusterError("what the host sent was cut off", "try again") from error

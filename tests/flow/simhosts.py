@@ -130,6 +130,7 @@ class SimHost:
         """Agents whose session is gone, and why."""
         self.typed: dict[str, str] = {}
         self.refs: dict[str, str] = {}
+        self.looked: list[float] = []
 
     def run(
         self, argv: Sequence[str], *, input: bytes | IO[bytes] | None = None, timeout: float | None = None
@@ -170,6 +171,7 @@ class SimHost:
         lines, tails = [f"now {t:.6f}"], [b"tails"]
         reset, crowded = self.truth.seen() if what == "load" else (self.truth._reset, False)
         if what == "load":
+            self.looked.append(t)
             here = self.truth.agents[self.name]
             free = (world.memory - len(here) * world.per_agent) / 1024
             lines.append(f"load {0.1 * len(here):.2f} 8 {int(free)} {100 << 20}")

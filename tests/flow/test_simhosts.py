@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from collections.abc import Iterator
@@ -78,6 +79,16 @@ def test_round_trips_grow_with_hosts_and_not_with_agents(folder: Path) -> None:
         looks[hosts, agents] = sim.truth.looks / (sim.truth.t - sim.truth.began_at)
     assert looks[2, 60] < 1.1 * looks[2, 10]
     assert 3 < looks[8, 60] / looks[2, 60] < 5
+
+
+@pytest.mark.parametrize(("hosts", "agents"), [(1, 300), (200, 400)])
+def test_usage_is_never_older_than_five_seconds(folder: Path, hosts: int, agents: int) -> None:
+    """However many agents a host has, and however many hosts there are."""
+    sim = Sim(folder / "x", World(hosts=hosts, works=(100.0, 150.0), memory=10_000 * GB))
+    held(sim, sim.map(agents, max_agents=1000, start=1000, max_load=0, launch_rate=50, burst=50), agents, 1000)
+    for host in sim.there.values():
+        at_work = [t for t in host.looked if t < sim.truth.began_at + 100]
+        assert max(later - sooner for sooner, later in itertools.pairwise(at_work)) < 5.0
 
 
 def test_an_agent_that_is_not_there_is_asked_for_on_its_own_host_only(folder: Path) -> None:
