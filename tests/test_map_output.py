@@ -8,7 +8,7 @@ import pty
 import signal
 import subprocess
 from pathlib import Path
-from typing import IO, Any, ClassVar, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pytest
 
@@ -174,8 +174,7 @@ class Held(NamedTuple):
     why_not: str = ""
 
     total = Spend(0.5, 100)
-    jobs = dict.fromkeys(range(4))
-    stages: ClassVar[dict[str, tuple[int, ...]]] = {"over": (1,)}
+    unfinished = 3
 
     def counts(self) -> dict[str, int]:
         return {"ok": 1, "running": 1, "todo": 2}

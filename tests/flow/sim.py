@@ -18,8 +18,8 @@ from muster import Agent, Status
 from muster.errors import MusterError, Unreachable
 from muster.flow.budget import Today
 from muster.flow.governor import HostLoad, Spend
-from muster.flow.map import Key, Sight
 from muster.flow.run import Attempt
+from muster.flow.seam import Key, Sight
 from muster.flow.task import Task
 
 GB = 1 << 30

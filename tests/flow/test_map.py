@@ -16,8 +16,9 @@ from muster import Status
 from muster.flow import run as runs
 from muster.flow.breaker import Breaker, Pause
 from muster.flow.governor import Governor, Limits
-from muster.flow.map import CLEAR_TRIES, FIRST_LOOK, HALF_MADE, Plan, Scheduler, Sight
+from muster.flow.map import CLEAR_TRIES, FIRST_LOOK, HALF_MADE, Plan, Scheduler
 from muster.flow.run import Attempt
+from muster.flow.seam import Sight
 from muster.flow.task import Task, items, tasks
 from muster.flow.watch import Rules
 

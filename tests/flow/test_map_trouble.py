@@ -20,8 +20,9 @@ from muster.flow import run as runs
 from muster.flow.breaker import Breaker, Pause
 from muster.flow.field import FleetField
 from muster.flow.governor import Governor, Limits
-from muster.flow.map import Key, Plan, Scheduler, Sight
+from muster.flow.map import Plan, Scheduler
 from muster.flow.run import Attempt, Run
+from muster.flow.seam import Key, Sight
 from muster.flow.task import Task, items, tasks
 from muster.flow.watch import Rules
 

@@ -273,8 +273,7 @@ class Display:
                 amount("dollars", scheduler.total.dollars or 0) if known else amount("tokens", scheduler.total.tokens)
             )
         if pace:
-            left = len(scheduler.jobs) - len(scheduler.stages["over"])
-            parts.append(f"{pace * 60:.3g} a minute, {span(left / pace)} left")
+            parts.append(f"{pace * 60:.3g} a minute, {span(scheduler.unfinished / pace)} left")
         return " | ".join(parts)
 
     def _held(self, scheduler: Scheduler, now: float) -> list[str]:

@@ -15,8 +15,8 @@ from .. import Address, Fleet, Host, Spec, Status
 from ..errors import MusterError, NotFound, Refused, Unreachable
 from . import artifacts, author, budget, result
 from .governor import HostLoad, Spend
-from .map import Key, Sight
 from .run import Attempt, Run, write
+from .seam import Key, Sight
 from .task import Task
 
 DIFF_MAX = 64 << 20

@@ -8,24 +8,25 @@ down before it is made and cleared away only after its outcome is.
 from __future__ import annotations
 
 import errno
-import heapq
 import itertools
 import json
 import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from .. import Status
 from ..errors import MusterError
 from . import budget, patterns
+from .board import ALIVE, WATCHED, Board, Job
 from .breaker import Alert, Breaker
 from .governor import Governor, HostLoad, Spend
 from .limits import span
 from .run import GOOD, Attempt, Run, read, write
-from .task import Task
+from .seam import Ended, Field, Key, Sight
+from .turns import Turns
 from .watch import ENDED, Act, Memo, Rules, watch
 
 #: A host is looked at this often, and less often where it has many agents or hosts are many: that is what looks cost. Usage is as
@@ -54,8 +55,6 @@ CLEAR_TRIES = 3
 AWAY_SECONDS = 30.0
 #: A full disk is waited for, so long.
 FULL_SECONDS, FULL_PATIENCE = 1.0, 600.0
-#: What an outcome tells that is needed again; the rest is on disk.
-LEAN = frozenset("outcome final counts kept branch tip commits repo again cost_usd tokens seconds".split())
 #: That nothing is launched is said when it has been so for so long, and then when the reason is another.
 HELD_SECONDS = 10.0
 #: What the outcomes that say nothing themselves are called among failures.
@@ -77,62 +76,7 @@ SETTABLE = ("max_agents", "dollars", "tokens", "launch_rate")
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 T = TypeVar("T")
-Key = tuple[str, Hashable]
 Say = Callable[[dict[str, Any]], None]
-
-
-class Ended(Protocol):
-    """Work that has ended on a field (`fanout.Outcome` is one)."""
-
-    @property
-    def item(self) -> Any: ...
-    @property
-    def value(self) -> Any: ...
-    @property
-    def error(self) -> MusterError | None: ...
-
-
-class Sight(NamedTuple):
-    """One host as it was seen: its agents by name, what each of them used, and how busy it is."""
-
-    agents: dict[str, Status]
-    bills: dict[str, tuple[float | None, int | None]]
-    load: HostLoad
-
-
-class Field(Protocol):
-    """Where agents live: the fleet, or a simulated one. `launch` and what follows may take long, and raise `MusterError`."""
-
-    hands: int
-    """So much of what takes long is done at once, beside looks; the rest waits."""
-
-    def now(self) -> float: ...
-    def begin(self, key: Key, work: Callable[[], object]) -> None: ...
-    def done(self, timeout: float) -> list[Any]: ...
-    def asked(self) -> int:
-        """How often a person has asked for an end."""
-        ...
-
-    def rest(self, seconds: float) -> None: ...
-
-    def today(self, total: Spend) -> budget.Today:
-        """What all runs spent today, when this one has come to `total`."""
-        ...
-
-    def alert(self, cause: str, text: str) -> None:
-        """Tell a person, by whatever the user has for that; nobody waits for it."""
-        ...
-
-    def launch(self, task: Task, attempt: Attempt) -> None: ...
-    def look(self, place: str) -> Sight: ...
-    def tell(self, attempt: Attempt, text: str, answer: bool) -> None: ...
-    def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
-        """All that the agent left, into the attempt's folder; what to write into the outcome about it."""
-        ...
-
-    def clear(self, attempt: Attempt) -> None:
-        """End the agent and take its work dir away; what was harvested stays."""
-        ...
 
 
 class Plan(NamedTuple):
@@ -145,42 +89,6 @@ class Plan(NamedTuple):
     """The tasks that are done, by their ids; None: all."""
     reopen: bool = False
     """Tasks that were stopped, or for which there was no budget, are taken up again."""
-
-
-class Job:
-    """A task on its way: `found` (it may have an agent from before), `todo`, `later` (to be tried again), `launching`, `running`,
-    `ending` (its harvest is to be tried again), `harvesting`, `clearing`, `over`.
-    """
-
-    def __init__(self, task: Task, tries: list[Attempt]) -> None:
-        self.task, self.stage = task, "todo"
-        self.tries: list[Attempt] = []
-        self.name = self.place = ""
-        """Of the agent that has it, or had it last."""
-        for attempt in tries:
-            self.tried(attempt)
-        self.memo = Memo(0.0)
-        self.not_before = self.since = self.unharvested = 0.0
-        self.act = Act()
-        self.spent = Spend()
-        self.before = Spend()
-        """Of its attempts that are over."""
-
-    @property
-    def last(self) -> Attempt:
-        return self.tries[-1]
-
-    def tried(self, attempt: Attempt) -> None:
-        """One more attempt, or the last one again, of which no agent came."""
-        if self.tries and self.last.number == attempt.number:
-            self.tries.pop()
-        self.tries.append(_lean(attempt))
-        self.name, self.place = str(attempt.agent.get("name", "")), str(attempt.agent.get("place", ""))
-
-
-#: Stages in which an agent is looked at, and in which there is or may be one.
-WATCHED = frozenset({"found", "running"})
-ALIVE = frozenset({"launching", "found", "running", "ending", "harvesting", "clearing"})
 
 
 class Scheduler:
@@ -201,22 +109,13 @@ class Scheduler:
         self.jobs = {
             task.id: Job(task, run.attempts(task.id)) for task in tasks if plan.only is None or task.id in plan.only
         }
-        # Where each job is, so that no step looks at all of them.
-        self.stages: dict[str, dict[str, Job]] = defaultdict(dict)
-        self.watched: dict[str, dict[str, Job]] = defaultdict(dict)
-        self.living = 0
-        self.alive: Counter[str] = Counter()
-        self.launching: Counter[str] = Counter()
+        self.board = Board()
         self.left: dict[str, dict[str, tuple[Job, Attempt, int]]] = defaultdict(dict)
         """Agents that there may still be of attempts that have their outcome, by place and name, and how often each could not be
         cleared away: the next look tells whether there is one."""
         self.given_up: dict[str, dict[str, tuple[Job, Attempt]]] = defaultdict(dict)
         """Those of them that nobody waits for any more, on hosts that may come back."""
-        self.looked: dict[str, float] = {}
-        self.turns: list[tuple[float, str]] = []
-        """When each host is looked at next, the soonest first. One that is being looked at has its turn again when that has ended."""
-        self.awaited: dict[str, float] = {}
-        """The next turn of each host; others among the turns are void."""
+        self.turns = Turns(LOOK_SECONDS / 10)
         self.silent: dict[str, float] = {}
         self.loads: dict[str, HostLoad] = {}
         self.used = Spend()
@@ -235,7 +134,6 @@ class Scheduler:
         self.saved = self.summed = self.heeded = 0.0
         self.noted = False
         """Something has happened since what is known was written down."""
-        self.due = math.inf
         self.held: tuple[float, str] = (math.inf, "")
         """Since when nothing is launched and nobody is at work, and why, as it was last told."""
         self.unsettled = True
@@ -254,12 +152,12 @@ class Scheduler:
                     self.begun += bool(attempt.agent.get("name"))
                     self._count(Job(task, []), attempt.outcome or {})
         for pause in breaker.pauses.values():
-            if pause.flying not in self.stages["found"]:
+            if pause.flying not in self.board.stages["found"]:
                 breaker.withdrawn(self.began, pause.flying)  # nobody else would tell of its end
 
     def _adopt(self, job: Job) -> None:
         """What is known from before: whether an attempt without an outcome has an agent, the first look tells."""
-        self.stages["todo"][job.task.id] = job
+        self.board.stages["todo"][job.task.id] = job
         for attempt in job.tries:
             self.begun += bool(attempt.agent.get("name"))
             if attempt.outcome:
@@ -276,29 +174,20 @@ class Scheduler:
                 self._move(job, "later")
 
     def _move(self, job: Job, stage: str) -> None:
-        key = job.task.id
-        self.stages[job.stage].pop(key, None)
-        living = (stage in ALIVE) - (job.stage in ALIVE)
-        self.living += living
-        self.alive[job.place] += living
-        self.launching[job.place] += (stage == "launching") - (job.stage == "launching")
-        self.watched[job.place].pop(key, None)
-        job.stage = stage
-        self.stages[stage][key] = job
+        self.board.move(job, stage)
         if stage in WATCHED:
-            self.watched[job.place][key] = job
             self._turn(job.place)
 
     # The loop
 
     def go(self) -> bool:
         """Until all tasks have an outcome (True), or somebody asked for an end before that."""
-        first = self.plan.places if self.stages["todo"] else ()
+        first = self.plan.places if self.board.stages["todo"] else ()
         for place in sorted(
             {
                 *first,
                 *(place for place, some in self.left.items() if some),
-                *(place for place, jobs in self.watched.items() if jobs),
+                *(place for place, jobs in self.board.watched.items() if jobs),
             }
         ):
             self._look(place)
@@ -317,7 +206,7 @@ class Scheduler:
                 continue
             decided = now
             self._heed(now)
-            if now >= self.due:
+            if now >= self.turns.due:
                 self._look_around(now)
             self._again(now)
             self._launch(now)
@@ -326,65 +215,59 @@ class Scheduler:
             pause = self._pause(now)
         self._sum()  # of those that ended last, for the day's budget
         self._save(self.field.now())
-        return len(self.stages["over"]) == len(self.jobs)
+        return not self.unfinished
 
     def _was_away(self, seconds: float) -> None:
         """Nobody was silent for these seconds: nobody looked."""
         self.silent = {place: since + seconds for place, since in self.silent.items()}
-        for job in self.stages["running"].values():
+        for job in self.board.stages["running"].values():
             job.memo = job.memo._replace(active=job.memo.active + seconds)
 
     def _look_around(self, now: float) -> None:
-        """Look at each host whose turn it is. With many of them it is some host's turn at any moment, so they wait for each other a bit."""
-        while self.turns and self.turns[0][0] <= now:
-            at, place = heapq.heappop(self.turns)
-            if self.awaited.get(place) == at:
-                del self.awaited[place]
-                if self._looked_at(place):
-                    self._look(place)
-        self.due = max(now + LOOK_SECONDS / 10, self.turns[0][0]) if self.turns else math.inf
+        for place in self.turns.take(now):
+            if self._looked_at(place):
+                self._look(place)
 
     def _looked_at(self, place: str) -> bool:
         """Whether there is anything to see."""
-        return bool(self._peopled(place) or (self.stages["todo"] and place in self.places))
+        return bool(self._peopled(place) or (self.board.stages["todo"] and place in self.places))
 
     def _peopled(self, place: str) -> bool:
-        return bool(self.watched[place] or self.left[place] or place in self.silent)
+        return bool(self.board.watched[place] or self.left[place] or place in self.silent)
 
     def _turn(self, place: str) -> None:
-        """It is to be looked at, if it is not already."""
-        at = self.looked.get(place, 0.0) + self._every(place)
-        if at >= self.awaited.get(place, math.inf) or ("look", place) in self._busy:
-            return
-        self.awaited[place] = at
-        heapq.heappush(self.turns, (at, place))
-        self.due = min(self.due, at)
+        """It is to be looked at; one that is being looked at has its turn again when that has ended."""
+        if ("look", place) not in self._busy:
+            self.turns.want(place, self._every(place))
 
     def _over(self) -> bool:
         if self.asked >= 3:
             return True  # whoever asks a third time does not wait for a host that does not answer
-        done = len(self.stages["over"]) == len(self.jobs)
-        if not done and not (self.stopping and not any(self.stages[stage] for stage in ALIVE)):
+        if self.unfinished and not (self.stopping and not any(self.board.stages[stage] for stage in ALIVE)):
             return False
         # What is left is cleared away first.
         return not any(self.left.values()) and not any(kind in ("look", "clear") for kind, _ in self._busy)
 
     def _pause(self, now: float) -> float:
-        moments = [self.due]
-        moments += [job.not_before for job in (*self.stages["later"].values(), *self.stages["ending"].values())]
+        moments = [self.turns.due]
+        moments += [
+            job.not_before for job in (*self.board.stages["later"].values(), *self.board.stages["ending"].values())
+        ]
         if (at := self.governor.next(now)) is not None:
             moments.append(at)
         return min(max(min(moments) - now, TICK), 1.0)
 
     def _every(self, place: str) -> float:
         """So many seconds are between two looks at a host."""
-        if not self._peopled(place) and (self.held[0] == math.inf or not self.stages["todo"]):
+        if not self._peopled(place) and (self.held[0] == math.inf or not self.board.stages["todo"]):
             return LOOK_IDLE
-        every = max(LOOK_SECONDS, len(self.watched[place]) / AGENTS_A_SECOND, len(self.looked) / HOSTS_A_SECOND)
+        every = max(
+            LOOK_SECONDS, len(self.board.watched[place]) / AGENTS_A_SECOND, len(self.turns.looked) / HOSTS_A_SECOND
+        )
         return min(every, LOOK_MAX)
 
     def _look(self, place: str) -> None:
-        self.looked[place] = self.field.now()
+        self.turns.looked[place] = self.field.now()
         if ("look", place) not in self._busy:
             self._begin(("look", place), lambda: self.field.look(place))
 
@@ -418,8 +301,8 @@ class Scheduler:
     # Looking
 
     def _saw(self, place: str, ended: Ended) -> None:
-        now, began = self.field.now(), self.looked[place]
-        jobs = list(self.watched[place].values())
+        now, began = self.field.now(), self.turns.looked[place]
+        jobs = list(self.board.watched[place].values())
         if ended.error is not None:
             if now - self.silent.setdefault(place, now) > PATIENCE:
                 words = f"host {place} does not answer: {ended.error.message}"
@@ -433,8 +316,8 @@ class Scheduler:
         sight: Sight = ended.value
         # What launching keeps busy is free again as soon as that is done.
         name, cores, busy, memory, disk, *_ = sight.load
-        busy = None if busy is None else max(0.0, busy - self.launching[place])
-        self.loads[place] = HostLoad(name, cores, busy, memory, disk, self.alive[place], True, began)
+        busy = None if busy is None else max(0.0, busy - self.board.launching[place])
+        self.loads[place] = HostLoad(name, cores, busy, memory, disk, self.board.alive[place], True, began)
         for job in jobs:
             status = sight.agents.get(job.name)
             if job.name in sight.bills:
@@ -542,16 +425,16 @@ class Scheduler:
             tasks = {
                 name: budget.add(job.before, job.spent._replace(seconds=now - job.since))
                 for stage in ("running", "ending", "harvesting")
-                for name, job in self.stages[stage].items()
+                for name, job in self.board.stages[stage].items()
             }
         day, today = self._sum()
         self.governor.spent(now, self.total, agents=self.begun, day=day, today=today, tasks=tasks)
-        if self.unsettled and not self.stages["found"]:
+        if self.unsettled and not self.board.stages["found"]:
             self.unsettled = False
             self.governor.progress(now)  # what was spent while nobody looked brought results, or it will be seen
         for breach in self.governor.over(now):
             if breach.scope == "task":
-                if job := self.stages["running"].get(breach.task):
+                if job := self.board.stages["running"].get(breach.task):
                     self._end(job, Act("end", outcome="over-budget", reason=breach.words))
             elif breach.scope == "progress":
                 if not self.unsettled:
@@ -572,9 +455,9 @@ class Scheduler:
             self._note("stopping", None, reason=reason)
             if outcome != "cancelled":
                 self.field.alert(outcome, reason)
-        for job in list(self.stages["running"].values()):
+        for job in list(self.board.stages["running"].values()):
             self._end(job, Act("end", outcome=outcome, reason=reason))
-        for job in [*self.stages["todo"].values(), *self.stages["later"].values()]:
+        for job in [*self.board.stages["todo"].values(), *self.board.stages["later"].values()]:
             self._skip(job, outcome, reason)
 
     def _alert(self, cause: str, about: str, words: str) -> None:
@@ -589,9 +472,9 @@ class Scheduler:
     def _launch(self, now: float) -> None:
         if self.paused or self.stopping:
             return
-        if not self.stages["todo"]:
-            if self.stages["later"] and not self.living:
-                soonest = min(job.not_before for job in self.stages["later"].values())
+        if not self.board.stages["todo"]:
+            if self.board.stages["later"] and not self.board.living:
+                soonest = min(job.not_before for job in self.board.stages["later"].values())
                 self._held(now, f"all that is left waits to be tried again: in {span(soonest - now)}")
             return
         if now - self.began < FIRST_LOOK and any(
@@ -601,8 +484,8 @@ class Scheduler:
         self._spend(now)  # also of those that have ended since the last look
         if self.stopping:
             return
-        running = self.living
-        if not self.governor.may(now, len(self.stages["todo"]), running) and running:
+        running = self.board.living
+        if not self.governor.may(now, len(self.board.stages["todo"]), running) and running:
             return
         there = [place for place in self.plan.places if place not in self.silent] if self.silent else self.plan.places
         if not there and not running:
@@ -619,11 +502,11 @@ class Scheduler:
         self._canary(now, there, running)
         if not good:
             return
-        running = self.living
-        hosts = [self._load(place) for place in good if self.launching[place] < LAUNCHING]
-        spare = sum(max(0, LAUNCHING - self.launching[place]) for place in good)
+        running = self.board.living
+        hosts = [self._load(place) for place in good if self.board.launching[place] < LAUNCHING]
+        spare = sum(max(0, LAUNCHING - self.board.launching[place]) for place in good)
         # One that would have to wait for a free hand is decided on when there is one: limits are known better by then.
-        wanted = min(len(self.stages["todo"]), spare, max(0, self.field.hands - self._at_hand))
+        wanted = min(len(self.board.stages["todo"]), spare, max(0, self.field.hands - self._at_hand))
         rooms = self.governor.room(now, wanted, running, hosts)
         self._held(now, "" if rooms or running else self.governor.why(now))
         if not rooms and not running:
@@ -631,7 +514,7 @@ class Scheduler:
             stuck = self.governor.closed(now) + [one for one in self.governor.over(now) if one.scope == "progress"]
             if stuck:
                 self._stop_all("over-budget", stuck[0].words)
-        todo = list(itertools.islice(self.stages["todo"].values(), len(rooms)))
+        todo = list(itertools.islice(self.board.stages["todo"].values(), len(rooms)))
         for place, job in zip(rooms, todo, strict=False):
             self._begin_attempt(job, place, now)
 
@@ -645,7 +528,7 @@ class Scheduler:
         if not why:
             self.held = math.inf, ""
             return
-        for place in self.plan.places if self.stages["todo"] else ():
+        for place in self.plan.places if self.board.stages["todo"] else ():
             self._turn(place)
         if now - since < HELD_SECONDS or (kind := why.partition(":")[0]) == told:
             self.held = min(since, now), told
@@ -655,7 +538,7 @@ class Scheduler:
 
     def _canary(self, now: float, places: Sequence[str], running: int) -> None:
         """Where too much failed, one task finds out whether it still does."""
-        job = next(iter(self.stages["todo"].values()))
+        job = next(iter(self.board.stages["todo"].values()))
         where = self.breaker.canary(now, job.task.id, places)
         if not where:
             return
@@ -667,7 +550,7 @@ class Scheduler:
             self.breaker.withdrawn(now, job.task.id)
 
     def _load(self, place: str) -> HostLoad:
-        load, running = self.loads.get(place), self.alive[place]
+        load, running = self.loads.get(place), self.board.alive[place]
         if load is None or load.running != running:
             load = self.loads[place] = (load or HostLoad(place))._replace(running=running)
         return load
@@ -826,9 +709,9 @@ class Scheduler:
             self._move(job, "later" if job.not_before > self.field.now() else "todo")
 
     def _again(self, now: float) -> None:
-        for job in [job for job in self.stages["later"].values() if job.not_before <= now]:
+        for job in [job for job in self.board.stages["later"].values() if job.not_before <= now]:
             self._move(job, "todo")
-        for job in [job for job in self.stages["ending"].values() if job.not_before <= now]:
+        for job in [job for job in self.board.stages["ending"].values() if job.not_before <= now]:
             self._harvest(job)
 
     def _skip(self, job: Job, outcome: str, reason: str) -> None:
@@ -869,7 +752,7 @@ class Scheduler:
         elif asked >= 2 and self.stopping != "cancelled":
             self.interrupted, self.stopping = True, "cancelled"
             self._note("stopping", None, reason="interrupted; what runs is stopped and harvested")
-            for job in list(self.stages["running"].values()):
+            for job in list(self.board.stages["running"].values()):
                 self._end(job, Act("end", outcome="cancelled", reason="the run was interrupted"))
         elif asked == 1 and not self.stopping:
             self.interrupted, self.stopping = True, "drain"
@@ -918,20 +801,20 @@ class Scheduler:
 
     def pace(self, now: float) -> tuple[float, list[tuple[str, float]]]:
         """How many tasks a second came to their end in this process, and those that run longest, with their seconds."""
-        slow = sorted(((job.name, now - job.since) for job in self.stages["running"].values()), key=lambda one: -one[1])
+        slow = sorted(
+            ((job.name, now - job.since) for job in self.board.stages["running"].values()), key=lambda one: -one[1]
+        )
         return self.ended / max(1.0, now - self.began), slow[:1]
+
+    @property
+    def unfinished(self) -> int:
+        return len(self.jobs) - len(self.board.stages["over"])
 
     def counts(self) -> dict[str, int]:
         """How many tasks are where, for the display."""
-        found = Counter({stage: len(jobs) for stage, jobs in self.stages.items() if jobs and stage != "over"})
-        found.update(str((job.last.outcome or {}).get("outcome")) for job in self.stages["over"].values())
+        found = Counter({stage: len(jobs) for stage, jobs in self.board.stages.items() if jobs and stage != "over"})
+        found.update(str((job.last.outcome or {}).get("outcome")) for job in self.board.stages["over"].values())
         return dict(found)
-
-
-def _lean(attempt: Attempt) -> Attempt:
-    """Without what its agent said: that of ten thousand is not kept in memory."""
-    told = attempt.outcome
-    return attempt if told is None else attempt._replace(outcome={key: told[key] for key in told if key in LEAN})
 
 
 def _number(value: object) -> float:
