@@ -168,6 +168,23 @@ def test_agents_of_a_host_that_was_given_up_are_ended_when_it_is_back(tmp_path: 
     assert run.total.dollars == pytest.approx(run.run.picture()["cost_usd"])
 
 
+def test_a_host_that_does_not_answer_is_not_asked_for_the_work_of_each_agent_again_and_again(tmp_path: Path) -> None:
+    class Field(Bounded):
+        def reach(self, place: str) -> None:
+            if place == "h1" and 50 < self.t - self.began_at < 500:
+                raise Unreachable("h1 cannot be reached")
+
+    field = Field(World(hosts=2, works=(1000, 1000)))
+    run = scheduled(tmp_path, field, 20, retries=0, max_agents=20, start=20, task_seconds=100.0)
+    assert run.go() and run.run.picture()["outcomes"] == {"over-budget": 20}
+    ended = [(run.run.attempts(task.id)[-1].outcome or {}) for task in run.run.tasks()]
+    late = [one for one in ended if one["t"] > field.began_at + 500]
+    assert len(late) > 3 and not any(one["harvest_errors"] for one in ended), (
+        "their work is brought home when it is back"
+    )
+    assert kinds(run.run)["unharvested"] <= 2 * len(late)
+
+
 def test_nothing_is_launched_that_would_have_to_wait_for_a_free_hand(tmp_path: Path) -> None:
     """By the time that one is free, a limit may be known that forbids it."""
 

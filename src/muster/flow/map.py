@@ -712,7 +712,12 @@ class Scheduler:
         for job in [job for job in self.board.stages["later"].values() if job.not_before <= now]:
             self._move(job, "todo")
         for job in [job for job in self.board.stages["ending"].values() if job.not_before <= now]:
-            self._harvest(job)
+            if job.place in self.silent and now - job.unharvested <= PATIENCE:
+                job.not_before = (
+                    now + HARVEST_AGAIN
+                )  # a look tells when its host is back; until then it would keep a hand busy
+            else:
+                self._harvest(job)
 
     def _skip(self, job: Job, outcome: str, reason: str) -> None:
         """A task that is not begun (again): it has its outcome all the same, which is that of its last attempt where that failed."""
