@@ -6,6 +6,7 @@ called by the agent's id, so that renaming an agent moves nothing under a proces
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
@@ -225,8 +226,9 @@ def opened(host: Host, agent_id: str, scratch: str, *names: str) -> dict[str, IO
     import tempfile
 
     argv = ["sh", "-c", shell_file("get"), "muster-get", host.home, agent_id, *names]
-    os.makedirs(scratch, mode=0o700, exist_ok=True)
-    kept = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115  # it is gone with the last of its files
+    with contextlib.suppress(OSError):
+        os.makedirs(scratch, mode=0o700, exist_ok=True)
+    kept = tempfile.TemporaryFile(dir=scratch if os.access(scratch, os.W_OK) else None)  # noqa: SIM115  # it is gone with the last of its files
     with output(host, argv, f"cannot read the files of {agent_id}") as archive:
         shutil.copyfileobj(archive, kept, 1 << 20)
     if not kept.tell():

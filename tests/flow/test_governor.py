@@ -84,6 +84,14 @@ def test_it_is_not_halved_again_while_those_that_were_too_many_are_still_at_work
     assert one.window == 4
 
 
+def test_another_limit_with_an_end_is_news_though_it_halves_nothing() -> None:
+    one = busy(FREE._replace(max_agents=16), 16)
+    assert one.pressure(NOW, "overload")
+    assert not one.pressure(NOW + 1, "overload")
+    assert one.pressure(NOW + 2, "quota", until=NOW + 600) and not one.pressure(NOW + 3, "quota", until=NOW + 700)
+    assert one.window == 8 and one.next(NOW + 3) == NOW + 700
+
+
 def test_what_is_halved_is_what_was_at_work_not_what_was_allowed() -> None:
     one = busy(FREE, 6)
     one.pressure(NOW, "overload")

@@ -34,7 +34,7 @@ goes on with it. Ctrl-C lets the agents that run come to their end, a second one
 REST = "ARGS"
 #: Events that people are told of as they are; of the others they see what comes of them.
 TOLD = frozenset(
-    "baseline plan scouted gathered again paused resumed draining stopping alert question canary held slowed left "
+    "baseline plan scouted gathered again paused resumed draining stopping alert question canary held slowed left returned "
     "reduce-ranked reduce-check reduce-conflict reduce-ejected reduce-full reduce-nothing".split()
 )
 #: How old the page of a run may become.

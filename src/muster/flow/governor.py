@@ -81,7 +81,7 @@ class Governor:
 
     def pressure(self, now: float, kind: str, until: float | None = None) -> bool:
         """A rate limit, a spent quota or overload was seen; `until` is when that limit ends, where it is known. True when it is
-        news: from now on there are fewer at once.
+        news: from now on there are fewer at once, or there is one more thing to wait for.
 
         The moments of several kinds all count, and of one kind the latest.
         """
@@ -93,8 +93,10 @@ class Governor:
             0 <= now - self._cut < CUT_SECONDS or now < self._blocked() or self._busy > self.window
         )
         reset = min(until, now + RESET_MAX) if is_number(until) else None
+        known = reset is None
         if reset is not None:
             self._clocks = {name: moment for name, moment in self._clocks.items() if moment > now}
+            known = kind in self._clocks
             # Too many kinds are one: what counts is the latest.
             kind = kind if kind in self._clocks or len(self._clocks) < CLOCKS_MAX else next(iter(self._clocks))
             self._clocks[kind] = max(self._clocks.get(kind, 0.0), reset)
@@ -105,7 +107,7 @@ class Governor:
         if reset is None and (not echo or now >= self._blocked()):
             self._pause = max(self._pause, now + min(PAUSE_MAX, PAUSE_SECONDS * 2 ** min(self._strikes, 20)))
             self._strikes += 1
-        return not echo
+        return not echo or not known
 
     def spent(
         self,
