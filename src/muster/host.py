@@ -13,9 +13,11 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple, Protocol
 
-from .errors import MusterError, TimedOut
+from .errors import MusterError, TimedOut, Unreachable
 from .model import Agent, Status
 
+#: What a stream of a host that was cut off ends with; no command of muster's own does.
+CUT_OFF = 255
 SH = os.path.join(os.path.dirname(__file__), "sh")
 
 
@@ -167,4 +169,6 @@ def output(host: Host, argv: Sequence[str], what: str) -> Iterator[IO[bytes]]:
         process.wait()
     if process.returncode and not more:
         host.run(["true"])
+        if host.name and process.returncode == CUT_OFF:
+            raise Unreachable(f"the connection to host {host.name} broke")
         raise CommandFailed(what, process.returncode, b"")

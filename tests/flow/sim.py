@@ -105,6 +105,8 @@ class Truth:
         self.agents: dict[str, dict[str, One]] = defaultdict(dict)
         self.many = self.most = self.fullest = 0
         """Agents there are, the most there were at once, and the most that one host had."""
+        self.billed = 0.0
+        """What the agents cost that are gone."""
         self.began: list[float] = []
         self.limits: dict[float, float] = {}
         """The reset times that were told, and when that was first."""
@@ -137,6 +139,7 @@ class Truth:
     def ends(self, place: str, name: str) -> None:
         if one := self.agents[place].pop(name, None):
             self.many -= 1
+            self.billed += self.used(one)[0] or 0.0
             self.worked.append((self.t, min(one.works, self.t - one.begun)))
 
     def seen(self) -> tuple[float, bool]:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -76,7 +77,7 @@ def test_it_is_not_halved_again_while_those_that_were_too_many_are_still_at_work
     one = busy(FREE._replace(max_agents=16), 16)
     one.pressure(NOW, "rate-limit")
     for second in range(20, 100, 20):
-        one.room(NOW + second, 0, 9, ANY)
+        one.room(NOW + second, 0, 14, ANY)
         one.pressure(NOW + second, "rate-limit")
     assert one.window == 8
     one.room(NOW + 500, 0, 8, ANY)
@@ -98,17 +99,38 @@ def test_what_is_halved_is_what_was_at_work_not_what_was_allowed() -> None:
     assert one.window == 3
 
 
+def passes(one: Governor, since: float, until: float, running: Callable[[], int]) -> None:
+    """All goes well, as far as a scheduler sees it: it asks each second, and what may be launched is."""
+    for second in range(int(since), int(until)):
+        one.room(NOW + second, 0, running(), ANY)
+
+
 def test_after_a_refusal_most_of_it_is_back_soon_all_of_it_in_minutes_and_more_only_later() -> None:
-    """By time, however long an agent takes."""
     one = busy(FREE._replace(max_agents=1000), 100)
     one.pressure(NOW, "rate-limit", until=NOW + 60)
+    passes(one, 0, 60, lambda: 100)
     seen = [one.window]
-    for minute in (1, 2, 5, 6, 7, 11, 12, 16):
-        for _ in range(100):
-            one.room(NOW + 60 * minute, 0, one.window, ANY)
-            one.went_well(NOW + 60 * minute)
+    for since, until in ((60, 120), (120, 240), (240, 360), (360, 420), (420, 660), (660, 780)):
+        passes(one, since, until, lambda: one.window)
         seen.append(one.window)
-    assert seen == [50, 75, 87, 99, 100, 100, 125, 143, 243], "a hundred successes add a hundred at most"
+    assert seen == [50, 74, 96, 100, 100, 150, 237]
+
+
+def test_it_comes_back_while_those_that_were_too_many_are_still_at_work() -> None:
+    """They take an hour each: nobody ends, so nobody is launched, and all the same it goes well."""
+    one = busy(FREE._replace(max_agents=1000), 100)
+    one.pressure(NOW, "rate-limit")
+    passes(one, 0, 320, lambda: 99)
+    assert one.window == 100 and grants(one, NOW + 320, running=99) == 1
+
+
+def test_a_long_time_in_which_few_are_at_work_does_not_add_up_to_a_jump() -> None:
+    one = busy(FREE._replace(max_agents=1000), 40)
+    one.pressure(NOW, "rate-limit")
+    passes(one, 0, 3600, lambda: 19)
+    assert one.window == 40
+    one.room(NOW + 36_000, 0, 40, ANY)  # the machine slept
+    assert one.window <= 41
 
 
 def test_after_many_refusals_it_comes_back_from_one_at_a_time() -> None:
@@ -117,9 +139,7 @@ def test_after_many_refusals_it_comes_back_from_one_at_a_time() -> None:
         one.pressure(NOW + 30 * again, "rate-limit")
         one.room(NOW + 30 * again + 20, 0, 1, ANY)
     assert one.window == 1
-    for minute in range(60):
-        one.went_well(NOW + 600 + 60 * minute)
-        one.room(NOW + 600 + 60 * minute, 0, one.window, ANY)
+    passes(one, 100, 3700, lambda: one.window)
     assert one.window > 30
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import heapq
+import math
 import random
 import tracemalloc
 from collections import Counter
@@ -141,38 +142,120 @@ def test_launches_that_hang_on_one_host_hold_nobody_up_elsewhere(tmp_path: Path)
     assert sum(20 < at - field.began_at < 100 for at in well) > 100
 
 
-def test_agents_of_a_host_that_was_given_up_are_ended_when_it_is_back(tmp_path: Path) -> None:
-    """Their tasks are done elsewhere by then: they would spend what nobody counts."""
+class Away(Bounded):
+    """Its host h1 does not answer for a time."""
 
-    class Field(Bounded):
-        back = False
+    since, until = 50.0, 1000.0
 
-        def reach(self, place: str) -> None:
-            self.back = self.back or self.t > self.began_at + 1000
-            if place == "h1" and not self.back and self.t > self.began_at + 50:
-                raise Unreachable("h1 cannot be reached")
+    def reach(self, place: str) -> None:
+        if place == "h1" and self.since < self.t - self.began_at < self.until:
+            raise Unreachable("h1 cannot be reached")
+
+
+@pytest.mark.parametrize("works", [(200, 300), (1500, 1600)], ids=["done meanwhile", "still at work"])
+def test_agents_of_a_host_that_was_given_up_are_taken_up_when_it_is_back(
+    tmp_path: Path, works: tuple[float, float]
+) -> None:
+    field = Away(World(hosts=2, works=works))
+    long = scheduled(tmp_path, field, 40, retries=0, max_agents=20, start=20)
+    # Something is left to do when it is back.
+    long.governor.limits = long.governor.limits._replace(launch_rate=0.02, burst=20)
+    assert long.go() and long.run.picture()["outcomes"] == {"ok": 40} and len(field.began) == 40
+    assert kinds(long.run)["returned"] == kinds(long.run)["left"] > 3
+    cost = long.run.picture()["cost_usd"]
+    assert cost == pytest.approx(field.billed, rel=0.01) and long.total.dollars == pytest.approx(cost)
+
+
+def test_those_whose_tasks_others_have_by_then_are_ended_and_counted(tmp_path: Path) -> None:
+    class Field(Away):
+        jobs: dict[str, Any]
 
         def done(self, timeout: float) -> list[Ended]:
-            if self.back and self.t > self.began_at + 1100:
-                assert all(one.begun > self.began_at + 100 for one in self.agents["h1"].values()), "nobody watches it"
+            if self.t - self.began_at > self.until + 100:
+                assert self.agents["h1"].keys() <= {job.name for job in self.jobs.values()}, "nobody waits for it"
             return super().done(timeout)
 
-    field = Field(World(hosts=2, works=(1500, 1600)))
-    run = scheduled(tmp_path, field, 20, retries=3, max_agents=20, start=20)
-    assert run.go() and run.run.picture()["outcomes"] == {"ok": 20} and kinds(run.run)["left"] > 3
-    told = [event["reason"] for event in run.run.events() if event["kind"] == "returned"]
-    assert len(told) == kinds(run.run)["left"] and "h1 answers again" in told[0]
-    given_up = [run.run.attempts(task.id)[0].outcome or {} for task in run.run.tasks()]
-    late = [one["cost_usd"] for one in given_up if one["outcome"] == "lost"]
-    assert len(late) == len(told) and all(cost > 0.1 * 900 / 1600 for cost in late), "what they spent meanwhile too"
-    assert run.total.dollars == pytest.approx(run.run.picture()["cost_usd"])
+    field = Field(World(hosts=2, works=(500, 1600)))
+    run = scheduled(tmp_path, field, 20, retries=3, breaker=Breaker(n=1000), max_agents=20, start=20)
+    field.jobs = run.jobs
+    assert run.go() and run.run.picture()["outcomes"] == {"ok": 20} and len(field.began) > 23
+    told = [event for event in run.run.events() if event["kind"] == "returned"]
+    assert {event["attempt"] for event in told} == {1} and all(event["agent"].endswith("@h1") for event in told)
+    cost = run.run.picture()["cost_usd"]
+    assert cost == pytest.approx(field.billed, rel=0.01) and run.total.dollars == pytest.approx(cost)
+
+
+def test_a_run_that_is_taken_up_when_the_host_is_back_counts_what_its_agents_spent(tmp_path: Path) -> None:
+    class Field(Away):
+        gone = False
+
+        def asked(self) -> int:
+            return 3 * (not self.gone and self.t - self.began_at > 800)
+
+    field = Field(World(hosts=2, works=(900, 1600)))
+    first = scheduled(tmp_path, field, 20, retries=0, max_agents=20, start=20)
+    assert not first.go() and kinds(first.run)["left"] > 3
+    field.queue.clear()  # what was under way went with the process
+    field.gone, field.t = True, field.began_at + 1100
+    second = scheduled(tmp_path, field, run=first.run, retries=0)
+    assert second.go() and first.run.picture()["outcomes"] == {"ok": 20} and len(field.began) == 20
+    assert (
+        first.run.picture()["cost_usd"] == pytest.approx(field.billed, rel=0.01) == pytest.approx(second.total.dollars)
+    )
+
+
+def test_a_host_that_is_given_up_keeps_no_hand_busy(tmp_path: Path) -> None:
+    class Field(Away):
+        until, jobs = 36_000.0, dict[str, Any]()
+        begun: ClassVar[list[Key]] = []
+
+        def begin(self, key: Key, work: Any) -> None:
+            super().begin(key, work)
+            if key[0] in ("harvest", "clear") and self.t > self.began_at + 100:
+                self.begun += [key] * (self.jobs[str(key[1]).partition("#")[0]].place == "h1")
+
+    field = Field(World(hosts=2, works=(800, 900)))
+    run = scheduled(tmp_path, field, 20, max_agents=20, start=20)
+    field.jobs = run.jobs
+    assert run.go() and run.run.picture()["outcomes"] == {"ok": 20} and not field.begun
+
+
+def test_a_run_ends_though_each_look_at_a_host_that_is_gone_takes_longer_than_it_is_to_the_next(tmp_path: Path) -> None:
+    class Field(Away):
+        until, looks_there = math.inf, 0
+
+        def begin(self, key: Key, work: Any) -> None:
+            if key == ("look", "h1") and self.t > self.began_at + self.since:
+                self.looks_there += 1
+                late = Ended(key, None, Unreachable("h1 cannot be reached"))
+                heapq.heappush(self.queue, (self.t + 8, next(self.order), late))
+            else:
+                super().begin(key, work)
+
+    field = Field(World(hosts=2, works=(300, 400)))
+    run = scheduled(tmp_path, field, 40, max_agents=20, start=20)
+    assert run.go() and run.run.picture()["outcomes"] == {"ok": 40}
+    assert field.looks_there < 50 and field.t - field.began_at < 2500
+
+
+def test_work_that_waits_for_its_host_is_not_given_up_because_the_machine_slept(tmp_path: Path) -> None:
+    class Field(Away):
+        slept, until = False, 7400.0
+
+        def done(self, timeout: float) -> list[Ended]:
+            if not self.slept and self.t - self.began_at > 160:
+                self.slept, self.t = True, self.t + 7200
+            return super().done(timeout)
+
+    field = Field(World(hosts=2, works=(9000, 9000)))
+    run = scheduled(tmp_path, field, 20, retries=0, max_agents=20, start=20, task_seconds=100.0)
+    assert run.go() and run.run.picture()["outcomes"] == {"over-budget": 20} and kinds(run.run)["outcome"] == 20
+    assert not any((run.run.attempts(task.id)[-1].outcome or {})["harvest_errors"] for task in run.run.tasks())
 
 
 def test_a_host_that_does_not_answer_is_not_asked_for_the_work_of_each_agent_again_and_again(tmp_path: Path) -> None:
-    class Field(Bounded):
-        def reach(self, place: str) -> None:
-            if place == "h1" and 50 < self.t - self.began_at < 500:
-                raise Unreachable("h1 cannot be reached")
+    class Field(Away):
+        until = 500.0
 
     field = Field(World(hosts=2, works=(1000, 1000)))
     run = scheduled(tmp_path, field, 20, retries=0, max_agents=20, start=20, task_seconds=100.0)

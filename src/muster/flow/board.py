@@ -10,7 +10,7 @@ from .task import Task
 from .watch import Act, Memo
 
 #: What an outcome tells that is needed again; the rest is on disk.
-LEAN = frozenset("outcome final counts kept branch tip commits repo again cost_usd tokens seconds".split())
+LEAN = frozenset("outcome final counts kept unseen branch tip commits repo again cost_usd tokens seconds".split())
 
 
 class Job:

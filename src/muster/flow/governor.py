@@ -21,8 +21,10 @@ __all__ = ["UNKNOWN", "Breach", "Estimate", "Governor", "HostLoad", "Limits", "S
 CUT_SECONDS = 10.0
 #: The pause after a sign of overload without a known end, as long as its echoes; it doubles, up to the most, with each further sign.
 PAUSE_SECONDS, PAUSE_MAX = CUT_SECONDS, 600.0
-#: So long after a sign of a limit there may be as many at once as there were when it came; see `_tested`.
+#: So long after a sign of a limit there may be as many at once as there were when it came; see `_recover`.
 RECOVER_SECONDS = 300.0
+#: A window counts as used when so much of it is. More time than this between two looks at the clock was not all spent at work.
+USED, STEP_SECONDS = 0.9, 10.0
 #: The longest quota window is a week: a reset that is told to be later is an error, and must not hold a run for ever.
 RESET_MAX = 8 * 86400.0
 CLOCKS_MAX = 32
@@ -39,6 +41,8 @@ class Governor:
         self._window = float(max(1, min(limits.start, limits.max_agents)))
         self._knee = 0.0
         """How many there were at once when the last sign of a limit came; 0 before the first."""
+        self._well = 0.0
+        """The seconds since then in which all went well."""
         self._cut: float | None = None
         self._strikes = 0
         self._pause = 0.0
@@ -64,20 +68,22 @@ class Governor:
         if now < self._blocked():
             return  # begun before the pause, so it says nothing about what comes after it
         self._strikes = 0
-        # A window that is not used proves nothing, so it stays within reach of what is.
-        if self.window < 2 * max(1, self._busy):
-            self._window = max(self._window, min(self._window + 1, self._ceiling, self._tested(now)))
+        # Each success adds one until the first sign of a limit. A window that is not used proves nothing, so it stays within reach of
+        # what is.
+        if not self._knee and self.window < 2 * max(1, self._busy):
+            self._window = min(self._window + 1, self._ceiling)
 
-    def _tested(self, now: float) -> float:
-        """Up to how many each success adds one. After a sign of a limit that is soon three quarters of what was too much, all of it
-        when some minutes have passed, and beyond that more and more. By time, and not by how many have ended since: agents
-        take an hour each, and the limits of providers count minutes.
+    def _recover(self, now: float, running: int) -> None:
+        """After a sign of a limit: from half of what was too much to all of it in some minutes, most of that soon, and then beyond,
+        more and more. By time, and not by how many have ended since: agents take an hour each, and the limits of providers count
+        minutes. Those that are too many and still at work show that all goes well, too; beyond all of it only those do that use it.
         """
-        if not self._knee:
-            return math.inf
-        # Counted from when launching went on; without a moment (a damaged record) all of it is past.
-        times = (now - max(self._cut or 0.0, self._blocked())) / RECOVER_SECONDS
-        return float(self._knee + max(1.0, self._knee / 4) * (times - 1) ** 3)
+        if now < self._blocked() or not self._knee:
+            return
+        if self._well < RECOVER_SECONDS or running >= USED * self.window:
+            self._well += min(max(0.0, now - self._filled), STEP_SECONDS)
+        times = self._well / RECOVER_SECONDS
+        self._window = max(self._window, min(self._knee + max(1.0, self._knee / 2) * (times - 1) ** 3, self._ceiling))
 
     def pressure(self, now: float, kind: str, until: float | None = None) -> bool:
         """A rate limit, a spent quota or overload was seen; `until` is when that limit ends, where it is known. True when it is
@@ -89,8 +95,10 @@ class Governor:
             return False  # over, by its own word: it is only still to be read
         # Whoever meets a limit while nothing is launched was at work before: the same sign, seen later. So it is while more are at
         # work than there may be since then: that they are too many is known.
-        echo = self._cut is not None and (
-            0 <= now - self._cut < CUT_SECONDS or now < self._blocked() or self._busy > self.window
+        echo = (
+            self._cut is not None
+            and self._knee > 0
+            and (0 <= now - self._cut < CUT_SECONDS or now < self._blocked() or self._busy > self.window)
         )
         reset = min(until, now + RESET_MAX) if is_number(until) else None
         known = reset is None
@@ -103,8 +111,9 @@ class Governor:
         if not echo:
             # Half of what was really at once: a wide window that nobody used was not what was too much.
             self._cut, self._knee = now, float(min(self.window, max(1, self._busy)))
-            self._window = max(1.0, self._knee / 2)
+        self._window, self._well = min(self._window, max(1.0, self._knee / 2)), 0.0
         if reset is None and (not echo or now >= self._blocked()):
+            known = False
             self._pause = max(self._pause, now + min(PAUSE_MAX, PAUSE_SECONDS * 2 ** min(self._strikes, 20)))
             self._strikes += 1
         return not echo or not known
@@ -173,6 +182,7 @@ class Governor:
 
     def _count(self, now: float, wanted: int, running: int) -> int:
         self._busy = running
+        self._recover(now, running)
         self._fill(now)
         count, self._held = self._allowed(now, wanted, running)
         return count
@@ -265,6 +275,7 @@ class Governor:
             "version": 1,
             "window": self._window,
             "knee": self._knee,
+            "well": self._well,
             "cut": self._cut,
             "strikes": self._strikes,
             "pause": self._pause,
@@ -283,6 +294,7 @@ class Governor:
         # Until it is counted: as many as there may be, for a sign of overload to halve.
         new._busy = new.window if "window" in told else 0
         new._knee = min(number(told.get("knee"), 0.0), NUMBER_MAX)
+        new._well = min(number(told.get("well"), 0.0), NUMBER_MAX)
         new._cut = cut if is_number(cut := told.get("cut")) and cut <= now else None
         new._strikes = int(min(number(told.get("strikes"), 0), 20))
         new._pause = min(number(told.get("pause"), 0.0), now + PAUSE_MAX)

@@ -27,13 +27,15 @@ from .limits import span
 from .run import GOOD, Attempt, Run, read, write
 from .seam import Ended, Field, Key, Sight
 from .turns import Turns
-from .watch import ENDED, Act, Memo, Rules, watch
+from .watch import Act, Memo, Rules, watch
 
 #: A host is looked at this often, and less often where it has many agents or hosts are many: that is what looks cost. Usage is as
 #: fresh as the last look, so budgets are checked at least every five seconds.
 LOOK_SECONDS, LOOK_MAX = 1.0, 4.2
 #: A host without agents is looked at this often while there is something to launch: it may have room by now, or none any more.
 LOOK_IDLE = 15.0
+#: One that does not answer is looked at less and less often, down to this.
+LOOK_SILENT = 60.0
 AGENTS_A_SECOND, HOSTS_A_SECOND = 60, 25
 #: What all agents spent is added up this often at most, and when one has ended.
 SUM_SECONDS = 0.5
@@ -222,6 +224,8 @@ class Scheduler:
         self.silent = {place: since + seconds for place, since in self.silent.items()}
         for job in self.board.stages["running"].values():
             job.memo = job.memo._replace(active=job.memo.active + seconds)
+        for job in self.board.stages["ending"].values():
+            job.unharvested += seconds
 
     def _look_around(self, now: float) -> None:
         for place in self.turns.take(now):
@@ -246,7 +250,7 @@ class Scheduler:
         if self.unfinished and not (self.stopping and not any(self.board.stages[stage] for stage in ALIVE)):
             return False
         # What is left is cleared away first.
-        return not any(self.left.values()) and not any(kind in ("look", "clear") for kind, _ in self._busy)
+        return not any(self.left.values()) and not any(kind == "clear" for kind, _ in self._busy)
 
     def _pause(self, now: float) -> float:
         moments = [self.turns.due]
@@ -259,6 +263,8 @@ class Scheduler:
 
     def _every(self, place: str) -> float:
         """So many seconds are between two looks at a host."""
+        if place in self.silent:  # each look at it takes long, and keeps others waiting where many are silent
+            return min(max(LOOK_SECONDS, (self.field.now() - self.silent[place]) / 4), LOOK_SILENT)
         if not self._peopled(place) and (self.held[0] == math.inf or not self.board.stages["todo"]):
             return LOOK_IDLE
         every = max(
@@ -307,7 +313,8 @@ class Scheduler:
             if now - self.silent.setdefault(place, now) > PATIENCE:
                 words = f"host {place} does not answer: {ended.error.message}"
                 for job in jobs:
-                    self._end(job, Act("end", outcome="lost", reason=words))
+                    job.act = Act("end", outcome="lost", reason=words)
+                    self._harvested(job, ended)  # it would not answer that either
             if now - self.silent[place] > PATIENCE or self.stopping == "cancelled":
                 for name in list(self.left[place]):
                     self._abandon(place, name, ended.error.message)
@@ -327,16 +334,48 @@ class Scheduler:
             else:
                 self._watch(job, status, now)
         for name, (job, attempt) in self.given_up.pop(place, {}).items():
-            if name in sight.agents and sight.agents[name].state not in ENDED:
-                self._note("returned", job, reason=f"{place} answers again, and {name} is still at work; it is ended")
-                self._late(job, attempt, budget.used(*sight.bills.get(name, (None, None))))
+            if name in sight.agents:
                 self._leave(job, attempt, 0)
+                if not self._waits_for(job, attempt, sight.agents[name]):
+                    why = f"{place} answers again; nobody waits for {name} any more, and it is ended"
+                    self._note("returned", job, attempt, reason=why)
         for name, (job, attempt, tries) in list(self.left[place].items()):
-            if tries >= CLEAR_TRIES:
+            if ("clear", f"{job.task.id}#{attempt.number}") in self._busy:
+                continue
+            status = sight.agents.get(name)
+            if status is not None:
+                self._late(job, attempt, budget.used(*sight.bills.get(name, (None, None))))
+            if status is not None and self._waits_for(job, attempt, status):
+                self._take_up(job, attempt, status)
+            elif tries >= CLEAR_TRIES:
                 self._abandon(place, name, f"{tries} times it could not be cleared away")
-            elif ("clear", f"{job.task.id}#{attempt.number}") not in self._busy:
+            else:
                 self._clear(job, attempt)
         self._spend(now)
+
+    def _waits_for(self, job: Job, attempt: Attempt, status: Status) -> bool:
+        """Whether an agent that was given up because its host was silent is still the one that has the task."""
+        return (
+            bool((attempt.outcome or {}).get("unseen"))
+            and status.state not in ("lost", "stopped")
+            and job.last.number == attempt.number
+            and job.stage in ("over", "later", "todo")
+        )
+
+    def _take_up(self, job: Job, attempt: Attempt, status: Status) -> None:
+        """Its host is back: what it does, or has done meanwhile, counts as if it had never been away."""
+        now, told = self.field.now(), read(os.path.join(attempt.folder, "outcome.json")) or attempt.outcome or {}
+        del self.left[job.place][job.name]
+        job.spent = budget.used(told.get("cost_usd"), told.get("tokens"))
+        less = Spend(None if job.spent.dollars is None else -job.spent.dollars, -(job.spent.tokens or 0))
+        self.used = budget.add(self.used, less)
+        job.before = budget.add(job.before, less._replace(seconds=-(told.get("seconds") or 0.0)))
+        self.flying.put(job.task.id, job.spent)
+        self.ended -= bool(told.get("final"))
+        job.tried(self._kept(lambda: self.run.reopen(attempt)))
+        job.memo, job.since = Memo(now, active=now), status.agent.created
+        self._move(job, "running")
+        self._note("returned", job, reason=f"{job.place} answers again, and {job.name} is taken up")
 
     def _abandon(self, place: str, name: str, why: str) -> None:
         """An agent that there may still be, and that only a person can end now."""
@@ -344,7 +383,9 @@ class Scheduler:
         if tries < CLEAR_TRIES:
             self.given_up[place][name] = job, attempt
         address = attempt.agent.get("address")
-        self._note("left", job, reason=f"{address} may still be there ({why}); muster destroy {address} ends it")
+        self._note(
+            "left", job, attempt, reason=f"{address} may still be there ({why}); muster destroy {address} ends it"
+        )
 
     def _found(self, job: Job, status: Status | None) -> None:
         """An attempt that was begun by a process that is gone: its agent goes on, or there never was one."""
@@ -405,10 +446,14 @@ class Scheduler:
     def _late(self, job: Job, attempt: Attempt, spend: Spend) -> None:
         """What an agent has come to since its attempt was given up counts as that attempt's."""
         told = read(os.path.join(attempt.folder, "outcome.json")) or {}
+        if not told:
+            return
         before = budget.used(told.get("cost_usd"), told.get("tokens"))
         known = spend.dollars is not None and before.dollars is not None
         dollars = max(0.0, (spend.dollars or 0.0) - (before.dollars or 0.0)) if known else None
         tokens = max(0, (spend.tokens or 0) - (before.tokens or 0))
+        if not dollars and not tokens:
+            return
         cost = None if dollars is None else (before.dollars or 0.0) + dollars
         self._kept(lambda: self.run.end(attempt, {**told, "cost_usd": cost, "tokens": (before.tokens or 0) + tokens}))
         self.used = budget.add(self.used, Spend(dollars, tokens))
@@ -602,7 +647,7 @@ class Scheduler:
                 job.not_before = now + HARVEST_AGAIN
                 self._move(job, "ending")
                 return
-            told: dict[str, Any] = {"harvest_errors": [ended.error.message], "kept": True}
+            told: dict[str, Any] = {"harvest_errors": [ended.error.message], "kept": True, "unseen": True}
         else:
             told = ended.value
         job.unharvested = 0.0
@@ -617,10 +662,11 @@ class Scheduler:
             own = (job.name, job.task.item)
             reason = "claimed" if act.claimed else "not-installed" if NO_PROGRAM.match(act.reason) else reason
             failure = patterns.classify(stage, act.reason, reason=reason, host=job.place, t=now, own=own)
-        self._finish(job, outcome, failure)
+        self._finish(job, outcome, failure, made=job.place not in self.silent)
 
     def _finish(self, job: Job, outcome: dict[str, Any], failure: patterns.Failure | None, made: bool = True) -> None:
-        """The outcome is written down; only then is the agent cleared away. One that could not be `made` may still be there."""
+        """The outcome is written down; only then is the agent cleared away. One that could not be `made`, or that is out of reach,
+        may still be there: a look tells."""
         now = self.field.now()
         wait = None
         if failure is not None:
@@ -689,7 +735,7 @@ class Scheduler:
         place, name = str(attempt.agent.get("place", "")), str(attempt.agent.get("name", ""))
         *_, tries = self.left[place].pop(name, (None, None, 0))
         if error is not None:
-            self._note("uncleared", job, reason=error.message)
+            self._note("uncleared", job, attempt, reason=error.message)
             if (
                 attempt.outcome is None
             ):  # half made by a process that is gone; the same attempt is not begun again beside it
@@ -774,11 +820,13 @@ class Scheduler:
 
     # What others see
 
-    def _note(self, kind: str, job: Job | None, **fields: Any) -> None:
+    def _note(self, kind: str, job: Job | None, attempt: Attempt | None = None, **fields: Any) -> None:
+        """It is about the job's last attempt, where no other is named."""
         about: dict[str, Any] = {}
         if job is not None:
-            about = {"task": job.task.id, "attempt": job.last.number if job.tries else 0}
-            about["agent"] = job.last.agent.get("address") if job.tries else None
+            attempt = attempt or (job.last if job.tries else None)
+            about = {"task": job.task.id, "attempt": attempt.number if attempt else 0}
+            about["agent"] = attempt.agent.get("address") if attempt else None
         self.noted = True
         self.say(self._kept(lambda: self.run.event(kind, self.field.now(), **about, **fields)))
 

@@ -179,6 +179,12 @@ class Run:
         write(os.path.join(attempt.folder, "outcome.json"), {"version": VERSION, **outcome})
         return attempt._replace(outcome=outcome)
 
+    def reopen(self, attempt: Attempt) -> Attempt:
+        """It has no outcome yet after all."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(attempt.folder, "outcome.json"))
+        return attempt._replace(outcome=None)
+
     def clear(self, attempt: Attempt) -> None:
         write(os.path.join(attempt.folder, "cleared"), b"")
 

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from typing import IO
 
 from ..errors import MusterError, Unreachable
-from ..host import call
+from ..host import CUT_OFF, call
 
-#: What ssh itself answers with when a connection cannot be made or breaks; no command of muster's own does.
-SSH_FAILED = 255
 CONNECT_SECONDS = 4
 
 
@@ -50,7 +48,7 @@ class SshHost:
         command = _encode(f"echo {mark}; exec {_join(argv)}")
         done = call([*self._ssh("-T", "-oBatchMode=yes"), command], input, timeout)
         _, found, out = done.stdout.partition(mark.encode() + b"\n")
-        if not found or done.returncode == SSH_FAILED:
+        if not found or done.returncode == CUT_OFF:
             raise self._unreachable(done.stderr)
         return subprocess.CompletedProcess(list(argv), done.returncode, out, done.stderr)
 
