@@ -101,6 +101,7 @@ def test_an_agent_that_is_not_there_is_asked_for_on_its_own_host_only(folder: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_ten_thousand_tasks_on_two_hundred_hosts(folder: Path) -> None:
     limits: dict[str, Any] = {"max_agents": 1000, "launch_rate": 50.0, "burst": 50}
     sim = Sim(folder / "all", TROUBLED)

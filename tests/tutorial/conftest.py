@@ -38,7 +38,7 @@ class Session:
 
     def cast(self, name: str) -> tuple[dict[str, Any], list[list[Any]]]:
         path = self.record.folder / "recordings" / f"{name}.cast"
-        header, *events = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        header, *events = map(json.loads, path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines())
         return header, events
 
     def end(self) -> None:
