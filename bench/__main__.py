@@ -310,7 +310,7 @@ def main() -> int:
 
 
 def line(row: Row) -> str:
-    unit = next((f" {unit}" for unit in ("MB", "%", "ms") if unit in row.work), " s")
+    unit = next((f" {unit}" for unit in ("MB", "%", "ms") if unit in row.work), "  " if "trips" in row.work else " s")
     text = f"{row.work:<60} {row.mine:>8.3f}{unit} {row.floor:>8.3f}{unit} {row.mine / row.floor:>7.1f} {row.most or '-':>6}"
     if PEER and row.peer is not None:
         text += f" {row.peer:>7.3f} s {row.peer / row.mine:>6.1f}x {row.faster or '-':>6}"
