@@ -104,7 +104,6 @@ def simulated() -> list[Measured]:
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         _, calm, _ = simulate(Path(folder), 10_000, World(hosts=200, works=(20.0, 120.0)), **limits)
     used = sum(seconds for _, seconds in calm.worked) / (1000 * (calm.t - calm.began_at))
-    limits.pop("stall")
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         sim = Sim(Path(folder) / "sim", TROUBLED)
         whole_before, whole_began = _cpu(), time.monotonic()

@@ -43,7 +43,7 @@ receipt = "prompt"
 retries = "trying again"
 transcript = "session/transcript.jsonl"
 """
-#: What a host still has to do when its agents are gone, beside the answer itself.
+#: What a shell file prints, or the code that it fails with and its complaint.
 Answer = bytes | tuple[int, bytes]
 
 
@@ -126,8 +126,6 @@ class SimHost:
         self.sim, self.truth, self.name = sim, sim.truth, name
         self.files: dict[str, dict[str, bytes]] = {}
         self.names: dict[str, str] = {}
-        self.ended: dict[str, str] = {}
-        """Agents whose session is gone, and why."""
         self.typed: dict[str, str] = {}
         self.refs: dict[str, str] = {}
         self.looked: list[float] = []

@@ -238,6 +238,18 @@ def test_a_run_ends_though_each_look_at_a_host_that_is_gone_takes_longer_than_it
     assert field.looks_there < 50 and field.t - field.began_at < 2500
 
 
+def test_an_agent_whose_work_cannot_be_had_and_that_cannot_be_ended_is_left_at_last(tmp_path: Path) -> None:
+    """Its host answers all the time: nothing is hoped for from its return."""
+
+    class Field(Bounded):
+        def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
+            raise MusterError("the folder cannot be written")
+
+    run = scheduled(tmp_path, Field(World(works=(10, 20), stuck=1_000_000)), 2, retries=0)
+    assert run.go() and run.run.picture()["outcomes"] == {"ok": 2}
+    assert (kinds(run.run)["left"], kinds(run.run)["returned"]) == (2, 0)
+
+
 def test_work_that_waits_for_its_host_is_not_given_up_because_the_machine_slept(tmp_path: Path) -> None:
     class Field(Away):
         slept, until = False, 7400.0

@@ -51,7 +51,7 @@ def test_a_thousand_tasks_with_all_troubles_at_once(folder: Path) -> None:
     picture = held(sim, sim.map(1000, max_agents=100, launch_rate=50.0, burst=50), 1000, 100)
     assert picture["outcomes"]["ok"] > 900 and picture["outcomes"].keys() <= {"ok", "failed", "stalled"}
     assert sim.truth.crowded / sim.truth.looks < 0.25 and len(sim.truth.limits) >= 2
-    # Its agent's state is uncommitted where it ended without a result.
+    # One that ended without a result has not committed what it did.
     wip = [ref for ref in sim.here.refs if ref.endswith("-wip")]
     assert len(wip) > 10 and sim.asked["tmux"] > 10, "some were nudged"
 

@@ -647,7 +647,9 @@ class Scheduler:
                 job.not_before = now + HARVEST_AGAIN
                 self._move(job, "ending")
                 return
-            told: dict[str, Any] = {"harvest_errors": [ended.error.message], "kept": True, "unseen": True}
+            told: dict[str, Any] = {"harvest_errors": [ended.error.message], "kept": True}
+            if job.place in self.silent:
+                told["unseen"] = True  # it may be taken up when its host is back
         else:
             told = ended.value
         job.unharvested = 0.0
