@@ -81,6 +81,9 @@ def test_a_state_that_there_is_not_is_answered_with_the_nearest(e2e: E2eSession)
     expect(result).to_exit_with(2)
     expect(result.stderr).to_contain("invalid choice: 'wating'")
     expect(result.stderr).to_contain("did you mean 'waiting'?")
+    result = e2e.run("muster list --state waiting,failed", comment="Two in one word.")
+    expect(result).to_exit_with(2)
+    expect(result.stderr).to_contain("one at a time: --state waiting --state failed")
 
 
 def test_list_by_label_shows_only_agents_that_have_it(e2e: E2eSession) -> None:

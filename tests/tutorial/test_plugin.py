@@ -201,6 +201,8 @@ LEAKY = """
         e2e.run("true")
         e2e.start("sleep 1000")
         e2e.terminal("cat")
+    def test_ends(e2e):
+        e2e.run("setsid sleep 0.6 >/dev/null 2>&1 &")
 """
 
 
@@ -215,6 +217,7 @@ def test_what_a_test_leaves_behind_is_reported_with_it_and_ended(project: Projec
     assert [leak.split(" ")[0] for leak in leaks] == ["tmux", "process", "file"]
     assert leaks[1].endswith(": sleep 1000") and leaks[2] == f"file {outside}/stray"
     assert project.facts("tests/test_a.py::test_clean")["leaks"] == []
+    assert project.facts("tests/test_a.py::test_ends")["leaks"] == [], "what ends by itself is not left behind"
     assert (
         "left behind by e2e tests" in done.stdout and "tests/test_a.py::test_leaks\n  tmux session mine" in done.stdout
     )

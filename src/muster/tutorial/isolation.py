@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 MARK = "MUSTER_E2E"
+#: How long what ends by itself may take, after its test, until it counts as left behind.
+ENDING = 1.0
 #: All that comes in from outside, besides what the configuration names.
 PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "USER", "LOGNAME", "SHELL", "TZ")
 GITCONFIG = """[user]
@@ -125,16 +127,22 @@ class Place:
         return found
 
     def leaks(self) -> list[str]:
-        """Processes and sessions that are still there, each in a line; those inside a session are not named again."""
-        sessions = self.sessions()
-        processes = self.processes() or []
-        servers = {pid for pid, _ in sessions}
-        lines = [f"tmux session {line}" for _, line in sessions]
-        for one in processes:
-            ours = str(self.control) in one.command or "muster.tutorial.record" in one.command
-            if not ours and not servers.intersection((one.pid, *one.parents)):
-                lines.append(f"process {one.pid}: {one.command}")
-        return lines
+        """Processes and sessions that are still there, each in a line; those inside a session are not named again.
+
+        What is about to end by itself has a moment to do so.
+        """
+        deadline = time.monotonic() + ENDING
+        while True:
+            sessions = self.sessions()
+            servers = {pid for pid, _ in sessions}
+            left = []
+            for one in self.processes() or []:
+                ours = str(self.control) in one.command or "muster.tutorial.record" in one.command
+                if not ours and not servers.intersection((one.pid, *one.parents)):
+                    left.append(f"process {one.pid}: {one.command}")
+            if not left or time.monotonic() > deadline:
+                return [*(f"tmux session {line}" for _, line in sessions), *left]
+            time.sleep(0.05)
 
     def end(self) -> None:
         """End every process of the test, each by its id, and the tmux servers in here."""
