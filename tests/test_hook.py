@@ -113,3 +113,35 @@ def test_in_the_middle_of_a_turn_tokens_are_counted_once_for_many_tools(agent: P
 def test_an_agent_whose_folder_is_gone_is_not_brought_back(tmp_path: Path) -> None:
     fire(tmp_path / "gone", {"prompt": "x"}, "prompt", "text=prompt")
     assert not (tmp_path / "gone").exists()
+
+
+def add(path: Path, line: dict[str, Any]) -> int:
+    with path.open("a") as file:
+        return file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def test_what_is_said_after_the_end_of_a_turn_is_not_kept_for_later(agent: Path) -> None:
+    """The watcher of a turn of Codex looks from time to time: both may be there at its next look."""
+    (agent / "client" / "pid").write_text(str(os.getpid()))
+    (agent / "client" / "turn").write_text("t1\n")
+    session = "01234567-89ab-cdef-0123-456789abcdef"
+    (agent / "sessions").mkdir()
+    rollout, history = agent / "sessions" / f"rollout-{session}.jsonl", agent / "history.jsonl"
+    said = {"session_id": session, "ts": 1, "text": "during"}
+    for path in (rollout, history):
+        path.write_text("{}\n")
+    env = {"PATH": os.environ["PATH"], "MUSTER_AGENT_DIR": str(agent)}
+    watch = subprocess.Popen(["sh", SH / "codex-watch.sh", "turn", str(rollout), "t1"], env=env)
+    try:
+        # Said again: the first time may be before it began to look.
+        eventually(lambda: add(history, said) and (agent / "ev" / "queued").exists())
+        assert event(agent, "queued")["text"] == "during"
+        payload = {"type": "task_complete", "turn_id": "t1"}
+        line = {"timestamp": "2026-01-01T00:00:00Z", "type": "event_msg", "payload": payload}
+        add(rollout, line)
+        add(history, {**said, "text": "after"})
+        assert watch.wait(20) == 0
+    finally:
+        watch.kill()
+        watch.wait()
+    assert event(agent, "queued")["text"] == "during"

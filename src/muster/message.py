@@ -23,6 +23,7 @@ HARMLESS = "Message: "
 RECEIPT_SECONDS = 30.0
 ENTER_AGAIN_SECONDS = 2.0
 QUEUE_SECONDS = 0.5
+TAKE_SECONDS = 1.5
 READY_SECONDS = 60.0
 SETTLE_SECONDS = 3.0
 POLL_SECONDS = 0.05
@@ -199,16 +200,29 @@ def _when_open(status: Status, look: Callable[[], Status], kind: AgentType) -> S
 def _await_receipt(host: Host, status: Status, kind: AgentType, before: dict[str, Any], queued: int, text: str) -> str:
     name = status.agent.name
     began = enter = looked = time.monotonic()
+    kept = 0.0
     while True:
-        now = _receipts(host, status.agent.id)
-        for receipt, word in (("prompt", "delivered"), ("queued", "queued")):
-            event = now.get(receipt, {})
-            if event != before.get(receipt) and normal(str(event.get("text"))) == normal(text):
-                return word
-        if time.monotonic() - looked > QUEUE_SECONDS:
-            if _queued(host, status.agent.id, kind, text) > queued:
-                return "queued"
+        events = _receipts(host, status.agent.id)
+        got = {
+            receipt
+            for receipt in ("prompt", "queued")
+            if (event := events.get(receipt, {})) != before.get(receipt)
+            and normal(str(event.get("text"))) == normal(text)
+        }
+        if "prompt" in got:
+            return "delivered"
+        if not kept and "queued" not in got and time.monotonic() - looked > QUEUE_SECONDS:
             looked = time.monotonic()
+            if _queued(host, status.agent.id, kind, text) > queued:
+                got.add("queued")
+        if "queued" in got:
+            kept = kept or time.monotonic()
+        if kept:
+            # One that was not at work may have kept it for a moment only.
+            if status.state == "working" or time.monotonic() - kept > TAKE_SECONDS:
+                return "queued"
+            time.sleep(POLL_SECONDS)
+            continue
         if time.monotonic() - began > RECEIPT_SECONDS:
             raise TimedOut(
                 f"the text was typed, but {name} gave no sign that it took it",

@@ -329,6 +329,7 @@ say() { "$MUSTER_AGENT_DIR/bin/event" "$@"; }
 echo "my args: $*"
 say ready
 while IFS= read -r line; do
+  case $line in kept*) say queued "\\"text\\":\\"$line\\""; sleep 0.5 ;; late*) say queued "\\"text\\":\\"$line\\""; continue ;; esac
   say prompt "\\"text\\":\\"$line\\""
   case $line in
   ask*) say ask '"text":"Which one?"' ;;
@@ -354,6 +355,9 @@ def test_a_type_of_ones_own_is_a_few_lines_and_a_script(world: World) -> None:
     assert world.agents()["polly"]["last_line"] == "it said hello"
     assert re.search(r"my args: --session \S+ --name polly --loud", world.ok("capture", "polly").stdout)
     assert world.ok("message", "polly", "-m", "again", "--json").json["results"][0]["result"] == "delivered"
+    # Its client had kept it for a moment; one that takes it does not keep it.
+    assert world.ok("message", "polly", "-m", "kept", "--json").json["results"][0]["result"] == "delivered"
+    assert world.ok("message", "polly", "-m", "later", "--json").json["results"][0]["result"] == "queued"
     world.ok("message", "polly", "-m", "work hard")
     assert world.state("polly") == "working"
     world.ok("message", "polly", "-m", "ask me")

@@ -46,20 +46,12 @@ turn)
 	id=${id#"${id%????????-????-????-????-????????????}"}
 	log=${where%/sessions/*}/history.jsonl
 	heard=$(size "$log")
-	line='^[{]"timestamp":"[^"]*",("ordinal":[0-9]+,)?"type":"event_msg","payload":[{]"type":"(task_complete|turn_aborted)"'
+	ends='^[{]"timestamp":"[^"]*",("ordinal":[0-9]+,)?"type":"event_msg","payload":[{]"type":"(task_complete|turn_aborted)"'
 	while alive && [ "$turn" = "$(cat "$dir/client/turn")" ]; do
-		now=$(size "$log")
-		if [ "$now" -gt "$heard" ]; then
-			tail -c "+$((heard + 1))" "$log" | while IFS= read -r said; do
-				text=${said#*\"text\":}
-				case $said in "{\"session_id\":\"$id\","*'"}') sh "$dir/bin/event" queued "\"text\":${text%\}}" ;; esac
-			done
-		fi
-		heard=$now
-		now=$(size "$where")
+		said=$(size "$log") now=$(size "$where")
 		if [ "$now" != "$grown" ]; then
 			grown=$now
-			end=$(tail -c 200000 "$where" | LC_ALL=C grep -E "$line" | grep -F "\"turn_id\":\"$turn\"" | tail -n 1)
+			end=$(tail -c 200000 "$where" | LC_ALL=C grep -E "$ends" | grep -F "\"turn_id\":\"$turn\"" | tail -n 1)
 			case $end in
 			*',"error":{'*'"codex_error_info":"usage_limit_exceeded"'*) kind=limit ;;
 			*',"error":{'*) kind=error ;;
@@ -70,6 +62,14 @@ turn)
 				printf %s "$end" | sh "$dir/bin/hook" "$kind" text=~message
 				exec sh "$dir/bin/tally"
 			fi
+		fi
+		# Only now: what was said behind the end of the turn is the next one.
+		if [ "$said" -gt "$heard" ]; then
+			tail -c "+$((heard + 1))" "$log" | head -c "$((said - heard))" | while IFS= read -r line; do
+				text=${line#*\"text\":}
+				case $line in "{\"session_id\":\"$id\","*'"}') sh "$dir/bin/event" queued "\"text\":${text%\}}" ;; esac
+			done
+			heard=$said
 		fi
 		sleep 0.4
 	done
