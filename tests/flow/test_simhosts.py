@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import tempfile
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from muster.flow import field, memory
 from muster.flow.run import Run
 
 from .sim import GB, IN_MEMORY, TROUBLED, World
@@ -98,6 +100,40 @@ def test_an_agent_that_is_not_there_is_asked_for_on_its_own_host_only(folder: Pa
     picture = held(sim, sim.map(20, retries=0), 20, 50)
     assert picture["outcomes"].keys() <= {"failed", "cancelled"}
     assert sim.asked["survey"] - sim.truth.looks <= 3 * len(sim.truth.began)
+
+
+def test_what_could_not_be_written_down_is_harvested_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents of which the disk took only a part are not cleared away."""
+    write, refused = field.write, []
+
+    def full(path: str, content: bytes) -> None:
+        if path.endswith("/result.json") and len(refused) < 7:
+            refused.append(path)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, content)
+
+    monkeypatch.setattr(field, "write", full)
+    sim = Sim(folder / "x", World(works=(20.0, 30.0)))
+    run = sim.map(5)
+    picture = held(sim, run, 5, 50)
+    assert picture["outcomes"] == {"ok": 5} and sum(task["attempts"] for task in picture["tasks"]) == 5
+    told = [event["reason"] for event in run.events() if event["kind"] == "unharvested"]
+    assert len(told) == len(refused) == 7 and all(words.startswith("No space left on device: ") for words in told)
+
+
+def test_a_full_disk_where_escalations_are_kept_ends_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    escalate, asked = memory.escalate, []
+
+    def full(home: str, run: Run, task: str = "") -> None:
+        asked.append(task)
+        if task:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        escalate(home, run)
+
+    monkeypatch.setattr(memory, "escalate", full)
+    sim = Sim(folder / "x", World(works=(20.0, 30.0)))
+    assert held(sim, sim.map(3), 3, 50)["outcomes"] == {"ok": 3}
+    assert len(asked) == 5 and asked[0] == asked[-1] == "", "at the beginning, for each, and for all of them at the end"
 
 
 @pytest.mark.slow

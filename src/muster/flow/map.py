@@ -738,9 +738,8 @@ class Scheduler:
         *_, tries = self.left[place].pop(name, (None, None, 0))
         if error is not None:
             self._note("uncleared", job, attempt, reason=error.message)
-            if (
-                attempt.outcome is None
-            ):  # half made by a process that is gone; the same attempt is not begun again beside it
+            # Half made by a process that is gone: the same attempt is not begun again beside it.
+            if attempt.outcome is None:
                 failure = patterns.from_error("launch", error, host=place, t=self.field.now())
                 self._finish(job, {"outcome": "failed", "reason": error.message}, failure, made=False)
                 return

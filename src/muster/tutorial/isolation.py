@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 MARK = "MUSTER_E2E"
 #: How long what ends by itself may take, after its test, until it counts as left behind.
-ENDING = 1.0
+ENDING = 3.0
 #: All that comes in from outside, besides what the configuration names.
 PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "USER", "LOGNAME", "SHELL", "TZ")
 GITCONFIG = """[user]
