@@ -376,7 +376,9 @@ class Sim(Fleet):
             limits=Limits(**{"max_agents": 50, **limits}),
         )
         ticks = {"time": self.clock.time, "monotonic": self.clock.time, "sleep": self.clock.sleep}
-        with mock.patch.multiple(time, **ticks):
+        # Jitter, too, is the same each time.
+        jitter = mock.patch.object(random, "random", random.Random(self.truth.world.seed).random)
+        with mock.patch.multiple(time, **ticks), jitter:
             run, _ = conduct.directory(self, wish)
             assert conduct.go(self, wish, run, lambda event: None, lambda scheduler: None)
         events.check(Path(self.home))
