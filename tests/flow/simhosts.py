@@ -37,7 +37,7 @@ PATCH = b"diff --git a/f b/f\n"
 CONFIG = """
 [types.sim]
 argv = ["sim"]
-prompt = "environment"
+prompt = "PROMPT"
 speaks = true
 receipt = "prompt"
 retries = "trying again"
@@ -188,7 +188,7 @@ class SimHost:
                 dollars, tokens = self.truth.used(one)
                 usage = {"input_tokens": tokens} | ({} if dollars is None else {"cost_usd": dollars})
                 lines.append(f"file {key}/usage.json\t{json.dumps(usage)}")
-            for path in ("agent.json", "ev/started", "ev/stopped", "ev/prompt"):
+            for path in ("agent.json", "ev/started", "ev/ready", "ev/stopped", "ev/prompt"):
                 if path in files:
                     lines.append(f"file {key}/{path}\t{files[path].decode().rstrip()}")
             lines += [f"file {key}/{path}\t{json.dumps(value)}" for path, value in extra.items()]
@@ -198,6 +198,8 @@ class SimHost:
     def _shown(self, one: One, t: float, reset: float, crowded: bool) -> tuple[str, dict[str, Any]]:
         """What tmux says of its session, and the files that it has written by now."""
         alive, worked = "0 - 0 7 sim 0", t - one.begun
+        if self.sim.prompt == "typed" and not one.told:
+            return alive, {}
         if reset and worked < one.works:
             return alive, {"ev/limit": {"t": self.truth.limits[reset], "until": reset, "text": "limit"}}
         if worked < one.works or one.end == "hang":
@@ -232,7 +234,7 @@ class SimHost:
         if self.truth.begins(self.name, key) is None:
             return 1, b"tmux: No space left on device"
         event = json.dumps({"t": self.truth.t}).encode()
-        self.files[key] |= {"ev/started": event, "ev/prompt": event}
+        self.files[key] |= {"ev/started": event, "ev/ready" if self.sim.prompt == "typed" else "ev/prompt": event}
         return b""
 
     def _stop(self, key: str, grace: str, *, input: bytes) -> Answer:
@@ -344,12 +346,15 @@ def _untar(archive: bytes) -> dict[str, bytes]:
 class Sim(Fleet):
     """The fleet, with these hosts and this clock."""
 
-    def __init__(self, folder: Path, world: World, latency: tuple[float, float] = (0.02, 0.2)) -> None:
+    def __init__(
+        self, folder: Path, world: World, latency: tuple[float, float] = (0.02, 0.2), prompt: str = "environment"
+    ) -> None:
         (folder / "repo").mkdir(parents=True)
         (folder / ".config/muster").mkdir(parents=True)
-        (folder / ".config/muster/config.toml").write_text(CONFIG)
+        (folder / ".config/muster/config.toml").write_text(CONFIG.replace("PROMPT", prompt))
         env = {"HOME": str(folder), "MUSTER_HOME": str(folder / "state"), "PATH": ""}
         super().__init__(env, str(folder / "repo"))
+        self.prompt = prompt
         self.truth, self.latency, self.chance = Truth(world, 1_800_000_000.0), latency, random.Random(world.seed)
         self.clock, self.asked = Clock(self.truth), Counter[str]()
         self.here = SimHost(self, "")

@@ -16,7 +16,7 @@ from muster.flow import field, memory
 from muster.flow.run import Run
 
 from .sim import GB, IN_MEMORY, TROUBLED, World
-from .simhosts import BASE, Sim
+from .simhosts import BASE, Sim, SimHost
 
 
 @pytest.fixture
@@ -63,6 +63,35 @@ def test_a_launch_that_was_not_heard_of_is_found_by_the_next_look(folder: Path) 
     picture = held(sim, sim.map(100, retries=12), 100, 50)
     assert picture["outcomes"] == {"ok": 100}
     assert sum(task["attempts"] for task in picture["tasks"]) > 105
+
+
+class Killed(BaseException):
+    """What ends a process, and is caught by nobody."""
+
+
+def test_an_agent_of_a_killed_process_that_was_not_told_its_task_is_made_anew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was started, and its first message was still to be typed."""
+    sim = Sim(folder / "x", World(hosts=2, works=(20.0, 60.0)), prompt="typed")
+    typed, texts = SimHost._tmux, []
+
+    def killed(host: SimHost, verb: str, key: str, *keys: str, input: bytes) -> bytes:
+        texts.append(input.decode()) if verb == "paste" else None
+        if len(texts) == 3:
+            raise Killed
+        return typed(host, verb, key, *keys, input=input)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimHost, "_tmux", killed)
+        with pytest.raises(Killed):
+            sim.map(10)
+    assert len(sim.truth.began) == 3
+    picture = held(sim, sim.map(10), 10, 50)
+    assert picture["outcomes"] == {"ok": 10} and [task["attempts"] for task in picture["tasks"]] == [1] * 10
+    told = [text for host in sim.there.values() for text in host.typed.values()]
+    assert len(told) == 10 and all("Look at t" in text for text in told)
+    assert len(sim.truth.began) == 11, "two that had their task went on with it"
 
 
 def test_a_budget_is_hard(folder: Path) -> None:

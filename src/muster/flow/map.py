@@ -69,6 +69,9 @@ AGAIN = frozenset({"failed", "invalid", "timeout", "stalled", "lost"})
 #: Why an agent is lost that never was at work: whoever made it, or took it away again for that, was killed.
 HALF_MADE = ("create was interrupted", "never started", "destroy was interrupted")
 
+#: One from before has this long to take up its task; then its first message was never sent, by whoever was killed.
+TOLD_SECONDS = 20.0
+
 #: How a command ended that could not be run at all: another try cannot either.
 NO_PROGRAM = re.compile("exit 12[67]\\b")
 
@@ -389,17 +392,22 @@ class Scheduler:
 
     def _found(self, job: Job, status: Status | None) -> None:
         """An attempt that was begun by a process that is gone: its agent goes on, or there never was one."""
+        now = self.field.now()
+        untold = status is not None and job.task.prompt and self.plan.rules.speaks and not _was_told(status)
+        job.since = job.since or now
         if status is None:
-            self.breaker.withdrawn(self.field.now(), job.task.id)
+            self.breaker.withdrawn(now, job.task.id)
             self._move(job, "todo")
             if self.why:
                 self._skip(job, self.stopping, self.why)
-        elif status.state == "lost" and status.reason in HALF_MADE:
-            self.breaker.withdrawn(self.field.now(), job.task.id)
+        elif untold and now - job.since < TOLD_SECONDS and not self.stopping:
+            pass  # the next look
+        elif untold or (status.state == "lost" and status.reason in HALF_MADE):
+            self.breaker.withdrawn(now, job.task.id)
             self._move(job, "clearing")
             self._clear(job, job.last)
         else:
-            job.memo, job.since = Memo(self.field.now(), active=self.field.now()), status.agent.created
+            job.memo, job.since = Memo(now, active=now), status.agent.created
             self._move(job, "running")
             self._note("adopted", job)
 
@@ -869,6 +877,14 @@ class Scheduler:
         found = Counter({stage: len(jobs) for stage, jobs in self.board.stages.items() if jobs and stage != "over"})
         found.update(str((job.last.outcome or {}).get("outcome")) for job in self.board.stages["over"].values())
         return dict(found)
+
+
+def _was_told(status: Status) -> bool:
+    """Whether there is a sign that it has a task; one that has ended, or is open to people, is not waited for."""
+    said = {one.source.removeprefix("event ") for one in status.evidence if one.source.startswith("event ")}
+    return status.state not in ("starting", "ready") or bool(
+        status.result or said - {"started", "ready", "exit", "stopped"}
+    )
 
 
 def _number(value: object) -> float:
