@@ -84,6 +84,9 @@ def test_a_state_that_there_is_not_is_answered_with_the_nearest(e2e: E2eSession)
     result = e2e.run("muster list --state waiting,failed", comment="Two in one word.")
     expect(result).to_exit_with(2)
     expect(result.stderr).to_contain("one at a time: --state waiting --state failed")
+    result = e2e.run("muster create x --mode copy,in-place", comment="An option that is given once.")
+    expect(result).to_exit_with(2)
+    expect(result.stderr).not_to_contain("one at a time")
 
 
 def test_list_by_label_shows_only_agents_that_have_it(e2e: E2eSession) -> None:

@@ -77,7 +77,8 @@ def test_an_agent_of_a_killed_process_that_was_not_told_its_task_is_made_anew(
     typed, texts = SimHost._tmux, []
 
     def killed(host: SimHost, verb: str, key: str, *keys: str, input: bytes) -> bytes:
-        texts.append(input.decode()) if verb == "paste" else None
+        if verb == "paste":
+            texts.append(input.decode())
         if len(texts) == 3:
             raise Killed
         return typed(host, verb, key, *keys, input=input)

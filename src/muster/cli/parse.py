@@ -30,8 +30,9 @@ class Parser(argparse.ArgumentParser):
         said = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
         near = nearest(said[1], re.split(r"[', ]+", said[2].strip("'"))) if said else ""
         if said and "," in said[1]:
-            flag = message.split()[1].rstrip(":")
-            near = "one at a time: " + " ".join(f"{flag} {word}" for word in said[1].split(","))
+            flag = message.split()[1].rstrip(":").rpartition("/")[2]
+            if isinstance(self._option_string_actions.get(flag), argparse._AppendAction):
+                near = "one at a time: " + " ".join(f"{flag} {word}" for word in said[1].split(","))
         raise UsageError(message, "; ".join(part for part in (near, f"{self.prog} --help") if part))
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:

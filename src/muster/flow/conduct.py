@@ -187,7 +187,8 @@ def work(
         # No more what was asked of the process before: what is typed now counts.
         run.ask(state=wanted, **dict.fromkeys(SETTABLE))
     chosen = None if only is None else frozenset(only)
-    plan = Plan(wish.places, rules(kind, wish), wish.retries, chosen, reopen)
+    proven = kind.prompt == "typed" and bool(kind.receipt)
+    plan = Plan(wish.places, rules(kind, wish), wish.retries, chosen, reopen, proven)
     scheduler = Scheduler(run, plan, governor, breaker, field, say, random.random)
     field.waits = lambda: shown(scheduler)
     undo = field.heed_interrupts()

@@ -94,6 +94,8 @@ class Plan(NamedTuple):
     """The tasks that are done, by their ids; None: all."""
     reopen: bool = False
     """Tasks that were stopped, or for which there was no budget, are taken up again."""
+    proven: bool = False
+    """The first message is typed, and an event proves that it was taken: who has none was never told its task."""
 
 
 class Scheduler:
@@ -393,7 +395,7 @@ class Scheduler:
     def _found(self, job: Job, status: Status | None) -> None:
         """An attempt that was begun by a process that is gone: its agent goes on, or there never was one."""
         now = self.field.now()
-        untold = status is not None and job.task.prompt and self.plan.rules.speaks and not _was_told(status)
+        untold = status is not None and self.plan.proven and job.task.prompt and not _was_told(status)
         job.since = job.since or now
         if status is None:
             self.breaker.withdrawn(now, job.task.id)
@@ -880,11 +882,8 @@ class Scheduler:
 
 
 def _was_told(status: Status) -> bool:
-    """Whether there is a sign that it has a task; one that has ended, or is open to people, is not waited for."""
-    said = {one.source.removeprefix("event ") for one in status.evidence if one.source.startswith("event ")}
-    return status.state not in ("starting", "ready") or bool(
-        status.result or said - {"started", "ready", "exit", "stopped"}
-    )
+    """Whether it ever took a message."""
+    return any(one.source == "event prompt" for one in status.evidence)
 
 
 def _number(value: object) -> float:
