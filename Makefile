@@ -21,7 +21,7 @@ for file in *.sh; do \
 done; exit $$bad
 endef
 
-.PHONY: help demo test test-all check bench docs setup clients clean
+.PHONY: help demo test test-all test-fresh check bench docs setup clients clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1 \t/p' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ test: check clients ## check, then every test that is not slow
 test-all: check clients ## everything, with many more examples
 	@sh scripts/setup-clients more || true
 	$(NO_SKIP) MUSTER_EXAMPLES=1000 $(PY) -m pytest -q $(SPREAD)
+
+# Before each release, with and without AS=user. RUN='make demo' tries only that.
+test-fresh: ## the demo and the tests on a bare Debian root (needs root and debootstrap)
+	@RUN='$(RUN)' sh scripts/fresh $(AS)
 
 check: setup ## lint, types, shell, layers, pages, tutorial
 	$(PY) -m ruff check .
