@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from muster.errors import NotFound
-from muster.tutorial import blocks, check
+from muster.tutorial import blocks, check, citations
 from muster.tutorial.check import Finding, Report
 
 from ..conftest import World
@@ -489,7 +489,7 @@ def test_a_thousand_blocks_and_three_thousand_tests_take_less_than_five_seconds(
             *(f"{text} --now {part} {i}" if stale else text for i, text in enumerate(chosen)), name=f"test_{part}.py"
         )
     looked = diffs = 0
-    weigh, diff = check._Known._weight, check._diff
+    weigh, diff = citations.Known._weight, citations._diff
 
     def counted_weigh(self: Any, feature: str) -> float:
         nonlocal looked
@@ -501,8 +501,8 @@ def test_a_thousand_blocks_and_three_thousand_tests_take_less_than_five_seconds(
         diffs += 1
         return diff(*texts)
 
-    monkeypatch.setattr(check._Known, "_weight", counted_weigh)
-    monkeypatch.setattr(check, "_diff", counted_diff)
+    monkeypatch.setattr(citations.Known, "_weight", counted_weigh)
+    monkeypatch.setattr(citations, "_diff", counted_diff)
     began = time.monotonic()
     report = project.check()
     took = time.monotonic() - began

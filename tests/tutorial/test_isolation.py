@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import signal
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from muster.tutorial import E2eSession
-from muster.tutorial.isolation import Place, listing, strays
+from muster.tutorial import E2eSession, expect
+from muster.tutorial.isolation import Place, Territory, listing, strays, sweep
 
 from ..conftest import eventually
-from .conftest import Session
+from .conftest import Maker, Session
 
 
 def test_nothing_of_the_outer_environment_comes_in_but_what_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,3 +156,71 @@ def test_an_agent_that_cannot_be_attached_to_is_an_error_of_the_connect_command(
     env = {"MUSTER_WATCH": "sh -c 'exit 3'", "MUSTER_AGENT": "gone"}
     result = session.e2e.run("muster-e2e-connect", env=env)
     assert result.exit_code == 1 and "muster-e2e-connect: " in result.stderr
+
+
+def test_a_daemon_without_the_environment_and_session_of_its_test_is_found(session: Session) -> None:
+    session.e2e.run("env -i setsid -f sleep 1005; cd /; env -i setsid -f sh -c 'env -i setsid -f sleep 1006'")
+    terminal = session.e2e.terminal("env -i setsid -f sleep 1007; echo started")
+    expect(terminal.screen).to_show("started")
+    found = eventually(lambda: _sleepers(session) if len(_sleepers(session)) == 3 else None)
+    assert sorted(found) == ["sleep 1005", "sleep 1006", "sleep 1007"]
+    session.finish()
+    assert sorted(leak.split(": ")[1] for leak in session.place.leaks()) == ["sleep 1005", "sleep 1006", "sleep 1007"]
+    session.place.end()
+    assert session.place.processes() == []
+
+
+def test_processes_of_another_test_are_left_alone(make: Maker) -> None:
+    one, two = make("a::b"), make("a::c")
+    two.e2e.run("setsid -f sleep 1008; env -i setsid -f sleep 1009")
+    eventually(lambda: len(_sleepers(two)) == 2)
+    assert one.place.leaks() == []
+    one.end()
+    assert len(_sleepers(two)) == 2
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from muster.tutorial import E2eSession, artifacts
+from muster.tutorial.isolation import Place
+
+place = Place(os.environ, keep=sys.argv[2] == "keep")
+record = artifacts.Record(Path(sys.argv[1]) / "t", "t::t", "t", 1)
+e2e = E2eSession(record, place)
+e2e.run("setsid -f sleep 1010; env -i setsid -f sleep 1011; tmux new-session -d -s left sleep 1012; chmod 0 . ~")
+e2e.terminal("sleep 1013")
+print(place.root, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("keep", ["keep", "remove"])
+def test_what_a_killed_test_left_is_swept_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: Session, keep: str
+) -> None:
+    base = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
+    try:
+        env = {**os.environ, "TMPDIR": str(base)}
+        argv = [sys.executable, "-c", KILLED, str(tmp_path), keep]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        root = Path(done.stdout.strip())
+        tag = json.loads((root / "control" / "owner").read_text())["tag"]
+        left = Territory(root, tag)
+        assert {"sleep 1010", "sleep 1011", "sleep 1012"} <= {one.command for one in left.processes() or []}
+        # Folders that are not proven to be such a test's stay: no owner file, one that is locked, a link.
+        (base / "e2e-unproven" / "control").mkdir(parents=True, mode=0o700)
+        (base / "e2e-link").symlink_to(root)
+        monkeypatch.setattr("tempfile.tempdir", str(base))
+        running = Place(os.environ)
+        (line,) = sweep()
+        assert line.startswith(str(root)) and "ended" in line
+        assert left.processes() == []
+        assert root.exists() == (keep == "keep")
+        assert sweep() == []
+        assert running.home.is_dir() and (base / "e2e-unproven").is_dir() and (base / "e2e-link").is_symlink()
+        running.remove()
+    finally:
+        subprocess.run(["chmod", "-R", "u+rwX", base], check=False)
+        shutil.rmtree(base)

@@ -330,3 +330,110 @@ def test_the_options_are_in_the_help_of_pytest(project: Project) -> None:
     text = project.run("--help").stdout
     for word in ("--tutorial-check", "--e2e-artifacts", "--e2e-keep", "--e2e-leaks", "e2e_secrets", "e2e_pass_env"):
         assert word in text
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_blocks_that_docstrings_cite_reach_test_json_and_the_transcript(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    (project.folder / "tutorial.sh").write_text("# Say it.\necho \\\n  hello\n\n# Say more.\necho more\n")
+    project.test(r'''
+    def test_it(e2e: E2eSession) -> None:
+        r"""Tutorial block:
+            # Say it.
+            echo \
+              hello
+
+        Scope: only this, and not what is stale:
+
+            # Say less.
+            echo more
+        """
+        e2e.run("echo hello")
+
+    def test_both(e2e: E2eSession) -> None:
+        """Cites one here.
+
+        # Say more.
+        echo more
+        """
+        e2e.write_tutorial_block("# Say it.\necho \\\n  hello")
+    ''')
+    done = project.run("-p", "xdist", *workers)
+    assert done.returncode == 0, done.stdout
+    assert project.facts("tests/test_a.py::test_it")["blocks"] == ["# Say it.\necho \\\n  hello"]
+    both = project.facts("tests/test_a.py::test_both")["blocks"]
+    assert both == ["# Say more.\necho more", "# Say it.\necho \\\n  hello"]
+    rows = (of_test(project.folder / ".muster/e2e", "tests/test_a.py::test_it") / "transcript.jsonl").read_text()
+    assert [row["text"] for row in map(json.loads, rows.splitlines()) if row["kind"] == "block"] == [
+        "# Say it.\necho \\\n  hello"
+    ]
+
+
+SIDE_BY_SIDE = """
+    import os, time
+    from pathlib import Path
+
+    def wait_for(path):
+        deadline = time.monotonic() + 60
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert path.exists(), path
+
+    @pytest.mark.xdist_group("one")
+    def test_leaves(e2e):
+        sign = Path(os.environ["SIGNS"])
+        (sign / "one").touch()
+        wait_for(sign / "two")
+        e2e.run("touch {made}")
+        (sign / "made").touch()
+        wait_for(sign / "over")
+
+    @pytest.fixture
+    def over():
+        yield
+        (Path(os.environ["SIGNS"]) / "over").touch()
+
+    @pytest.mark.xdist_group("two")
+    def test_innocent(over, e2e):
+        sign = Path(os.environ["SIGNS"])
+        (sign / "two").touch()
+        wait_for(sign / "made")
+        e2e.run("true")
+"""
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_file_is_blamed_on_the_test_that_made_it_when_several_run_at_once(
+    project: Project, tmp_path_factory: pytest.TempPathFactory, named: bool
+) -> None:
+    watched, signs = tmp_path_factory.mktemp("watched"), tmp_path_factory.mktemp("signs")
+    project.ini(e2e_leaks="error", e2e_watch=str(watched))
+    made = f"{watched}/stray" if named else f"{watched}/st''ray"
+    project.test(SIDE_BY_SIDE.format(made=made))
+    done = project.run("-n", "2", "--dist", "loadgroup", env={"SIGNS": str(signs)})
+    leaves, innocent = (project.facts(f"tests/test_a.py::test_{name}") for name in ("leaves", "innocent"))
+    assert done.returncode == 1, done.stdout
+    if named:
+        assert (leaves["outcome"], leaves["leaks"]) == ("error", [f"file {watched}/stray"])
+        assert (innocent["outcome"], innocent["leaks"]) == ("passed", [])
+    else:
+        assert (leaves["outcome"], innocent["outcome"]) == ("passed", "passed")
+        assert "or by one that ran at the same time" in leaves["leaks"][0]
+
+
+def test_a_run_that_was_killed_is_swept_by_the_next_and_says_so(project: Project) -> None:
+    project.test("""
+    import os, signal
+    def test_it(e2e):
+        e2e.run("env -i setsid -f sleep 1014")
+        if not os.path.exists("second"):
+            open("second", "w").write(str(e2e.work.parent))
+            os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    assert project.run().returncode < 0
+    root = (project.folder / "second").read_text()
+    assert os.path.isdir(root)
+    done = project.run()
+    assert done.returncode == 0 and "swept: left by an earlier run that was killed" in done.stdout
+    assert f"{root}, 1 process ended" in done.stdout and not os.path.exists(root)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from muster.tutorial import E2eSession, expect
-from muster.tutorial.connect import claim
-from muster.tutorial.terminal import exists, key_name
+from muster.tutorial.connect import claim, facts_of, recorder_argv
+from muster.tutorial.keys import arguments
+from muster.tutorial.terminal import exists
 
 from ..conftest import eventually
 from .conftest import Maker, Session
@@ -171,26 +174,141 @@ def test_the_program_goes_when_the_test_process_is_gone(make: Maker) -> None:
     assert terminal.wait(20) is not None
 
 
+#: Shows the bytes of each key that it reads, in hex, one key a line.
+READER = """
+import os, select, tty
+tty.setraw(0)
+os.write(1, b"reading\\r\\n")
+while True:
+    data = os.read(0, 4096)
+    while select.select([0], [], [], 0.02)[0]:
+        data += os.read(0, 4096)
+    os.write(1, f"{data.hex()}.\\r\\n".encode())
+"""
+ARROWS = {"Up": "A", "Down": "B", "Right": "C", "Left": "D"}
+#: Keys by the names that people give them, and what a program in a terminal reads.
+KEYS = {
+    "Enter": "\r",
+    "Return": "\r",
+    "Esc": "\x1b",
+    "escape": "\x1b",
+    "Tab": "\t",
+    "Shift-Tab": "\x1b[Z",
+    "S-Tab": "\x1b[Z",
+    "BackTab": "\x1b[Z",
+    "Space": " ",
+    "Backspace": "\x7f",
+    "Delete": "\x1b[3~",
+    "Del": "\x1b[3~",
+    "Insert": "\x1b[2~",
+    "Ins": "\x1b[2~",
+    "Home": "\x1b[1~",
+    "End": "\x1b[4~",
+    "PageUp": "\x1b[5~",
+    "PgUp": "\x1b[5~",
+    "Page_Up": "\x1b[5~",
+    "Page-Up": "\x1b[5~",
+    "PageDown": "\x1b[6~",
+    "PgDn": "\x1b[6~",
+    "PgDown": "\x1b[6~",
+    **{key: f"\x1b[{code}" for key, code in ARROWS.items()},
+    **{f"Arrow{key}": f"\x1b[{code}" for key, code in ARROWS.items()},
+    **{f"{key}Arrow": f"\x1b[{code}" for key, code in ARROWS.items()},
+    **{f"Shift-{key}": f"\x1b[1;2{code}" for key, code in ARROWS.items()},
+    **{f"Ctrl-{key}": f"\x1b[1;5{code}" for key, code in ARROWS.items()},
+    **{f"Alt+{key}": f"\x1b[1;3{code}" for key, code in ARROWS.items()},
+    "Ctrl-Shift-Right": "\x1b[1;6C",
+    "Ctrl-Delete": "\x1b[3;5~",
+    "Ctrl-Home": "\x1b[1;5H",
+    "Shift-End": "\x1b[1;2F",
+    **{f"F{number}": f"\x1bO{code}" for number, code in zip(range(1, 5), "PQRS", strict=True)},
+    **{
+        f"F{number}": f"\x1b[{code}~"
+        for number, code in zip(range(5, 13), (15, 17, 18, 19, 20, 21, 23, 24), strict=True)
+    },
+    "Shift-F5": "\x1b[15;2~",
+    "F13": "\x1b[1;2P",
+    "F17": "\x1b[15;2~",
+    **{f"Ctrl-{letter}": chr(ord(letter) - 64) for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"},
+    "ctrl+c": "\x03",
+    "C-c": "\x03",
+    "Control-c": "\x03",
+    "Ctrl-Space": "\0",
+    "Ctrl-@": "\0",
+    "Ctrl-[": "\x1b",
+    "Ctrl-\\": "\x1c",
+    "Ctrl-]": "\x1d",
+    "Ctrl-^": "\x1e",
+    "Ctrl-_": "\x1f",
+    "Ctrl-/": "\x1f",
+    "Ctrl--": "\x1f",
+    "Ctrl-Backspace": "\x08",
+    "Alt-x": "\x1bx",
+    "Alt-X": "\x1bX",
+    "Alt-Shift-x": "\x1bX",
+    "M-x": "\x1bx",
+    "Meta-;": "\x1b;",
+    "Alt-Enter": "\x1b\r",
+    "Alt-Backspace": "\x1b\x7f",
+    "Ctrl-Alt-x": "\x1b\x18",
+    "Shift-a": "A",
+    **{char: char for char in "aZ0;:'\"\\-+#$~`é雪{ "},
+}
+
+
+def test_a_program_reads_every_key_as_a_terminal_sends_it(e2e: E2eSession) -> None:
+    (e2e.work / "reader.py").write_text(READER)
+    terminal = e2e.terminal(f"{sys.executable} reader.py", size=(40, 4 + len(KEYS)))
+    expect(terminal.screen).to_show("reading")
+    read = {}
+    for number, key in enumerate(KEYS, 2):
+        terminal.press(key)
+        assert terminal.screen.wait(lambda shown, count=number: shown.count("\n") + 1 >= count, 10), key
+        read[key] = bytes.fromhex(terminal.screen.lines[number - 1].rstrip(".")).decode()
+    assert read == KEYS
+
+
 @pytest.mark.parametrize(
-    ("key", "name"),
-    [
-        *(
-            ("Enter", "Enter"),
-            ("esc", "Escape"),
-            ("Ctrl-C", "C-c"),
-            ("Alt-x", "M-x"),
-            ("PageDown", "NPage"),
-            ("F5", "F5"),
-        ),
-        *(("é", "é"), ("-", "-"), ("Ctrl-Alt-Delete", "C-M-DC"), ("C-x", "C-x"), ("Backspace", "BSpace")),
-        ("Shift-Tab", "S-Tab"),
-    ],
+    "key", ["Shift-Enter", "Ctrl-Enter", "Ctrl-Tab", "Ctrl-1", "Ctrl-;", "Ctrl-Shift-a", "Shift-1"]
 )
-def test_keys_have_the_names_that_people_use(key: str, name: str) -> None:
-    assert key_name(key) == name
+def test_a_key_that_no_terminal_can_send_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="a terminal has no code for"):
+        arguments(key)
+
+
+@pytest.mark.parametrize("text", [";", "echo a;", "a\\;", ";;", "x" * 999 + ";" + "y", "-l;", "~;"])
+def test_text_is_typed_with_its_semicolons(e2e: E2eSession, text: str) -> None:
+    terminal = e2e.terminal("cat > typed", size=(80, 30))
+    terminal.type(f"{text}\n")
+    terminal.press("Ctrl-D")
+    expect(terminal).to_exit_with(0)
+    assert (e2e.work / "typed").read_text() == f"{text}\n"
+
+
+def test_keys_that_were_pressed_before_the_recorder_began_are_not_lost(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    os.write(ours, b"early\n")
+    try:
+        argv = [
+            *recorder_argv(str(tmp_path / "r"), "read"),
+            "--",
+            "sh",
+            "-c",
+            f"read line; echo $line > {tmp_path}/said",
+        ]
+        with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE) as recorder:
+            os.close(theirs)
+            try:
+                eventually(lambda: facts_of(str(tmp_path / "r")).get("ready"))
+                assert recorder.wait(20) == 0
+            finally:
+                recorder.kill()
+    finally:
+        os.close(ours)
+    assert (tmp_path / "said").read_text() == "early\n"
 
 
 @pytest.mark.parametrize("key", ["Entr", "hello", "Ctrl-", "Foo-x", ""])
 def test_a_key_that_there_is_not_is_an_error_that_names_some(key: str) -> None:
     with pytest.raises(ValueError, match="type\\(\\) takes text"):
-        key_name(key)
+        arguments(key)

@@ -71,3 +71,29 @@ def write_json(path: Path, value: Any) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
     os.replace(part, path)
+
+
+def beside(folder: Path, record: Record, since: float) -> list[Path]:
+    """The folders of the other tests of the run that began at `since` and ran while this one did, in other workers."""
+    found = []
+    for path in sorted((folder / "tests").glob("*/test.json")):
+        if path.parent == record.folder:
+            continue
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            running = facts["outcome"] == "running" or facts["duration"] is None
+            overlaps = running or facts["started"] + facts["duration"] >= record.facts["started"]
+            if facts["started"] >= since and overlaps:
+                found.append(path.parent)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def mentions(folder: Path, name: str) -> bool:
+    """Whether the commands or the output of a test name a file; what the plugin itself has noted does not count."""
+    try:
+        with open(folder / "transcript.jsonl", encoding="utf-8", errors="replace") as file:
+            return any(json.dumps(name)[1:-1] in row and '"kind": "note"' not in row for row in file)
+    except OSError:
+        return False

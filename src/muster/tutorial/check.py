@@ -7,18 +7,17 @@ Tests are read from their syntax tree and never imported. What they ran is read 
 from __future__ import annotations
 
 import ast
-import difflib
 import json
 import os
 import re
-import textwrap
 import warnings as python_warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import NotFound
-from . import blocks
+from . import blocks, citations
 from .blocks import Block
+from .citations import Citation, Known
 
 Path = str | os.PathLike[str]
 KINDS = ("missing", "stale", "orphaned", "duplicate", "unreadable", "syntax")
@@ -54,7 +53,7 @@ def check(tutorial: Path, tests: Sequence[Path], artifacts: Path | None = None) 
     """Compare a tutorial with the tests in these files and folders. NotFound when one of the paths does not exist."""
     name = os.fspath(tutorial)
     found = blocks.read(tutorial)
-    known = _Known(name, found)
+    known = Known(name, found)
     findings: list[Finding] = []
     read: list[_Test] = []
     for file in files(tests):
@@ -125,11 +124,6 @@ def _short(text: str) -> str:
 # Tests, from the syntax tree
 
 
-class _Citation(NamedTuple):
-    line: int
-    text: str
-
-
 class _Test(NamedTuple):
     file: str
     name: str
@@ -137,7 +131,7 @@ class _Test(NamedTuple):
     line: int
     fixture: bool
     """It asks for the fixture."""
-    calls: list[_Citation]
+    calls: list[Citation]
     unreadable: list[tuple[int, str]]
     doc: str
     doc_line: int
@@ -165,6 +159,15 @@ def files(paths: Sequence[Path]) -> list[str]:
         else:
             raise NotFound(f"there are no tests at {path}", "name files or folders that exist")
     return list(found.values())
+
+
+def default(folder: str) -> str:
+    """Return where the tests of the project around `folder` are, as seen from there: tests/e2e, else tests, else `.`."""
+    for root in blocks.roots(folder):
+        for place in (os.path.join("tests", "e2e"), "tests"):
+            if os.path.isdir(path := os.path.join(root, place)):
+                return os.path.relpath(path, folder)
+    return "."
 
 
 def _read(file: str) -> tuple[list[_Test], list[Finding]]:
@@ -278,7 +281,7 @@ def _test(
 ) -> _Test:
     arguments = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
     fixture = fixture or FIXTURE in arguments or any(_uses(mark) for mark in node.decorator_list)
-    calls: list[_Citation] = []
+    calls: list[Citation] = []
     unreadable: list[tuple[int, str]] = []
     inner = [part for statement in node.body for part in ast.walk(statement)]
     own = {*arguments, *(part.id for part in inner if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store))}
@@ -290,7 +293,7 @@ def _test(
             if text is None:
                 unreadable.append((call.lineno, _why(given[0] if given else None)))
             else:
-                calls.append(_Citation(call.lineno, text))
+                calls.append(Citation(call.lineno, text))
     first = node.body[0]
     doc = ast.get_docstring(node, clean=False) or ""
     return _Test(file, prefix + node.name, node.lineno, fixture, calls, unreadable, doc, first.lineno)
@@ -309,69 +312,7 @@ def _why(node: ast.expr | None) -> str:
 # Citations
 
 
-class _Known:
-    """The blocks of a tutorial, and which of them is most like a text."""
-
-    COMMON = 40
-    """A word of more blocks than this says little; it is looked up only when a text has no other."""
-
-    def __init__(self, tutorial: str, found: Sequence[Block]) -> None:
-        self.tutorial = tutorial
-        self.by_text: dict[str, Block] = {}
-        for block in found:
-            self.by_text.setdefault(block.text, block)
-        self._blocks = [block for block in self.by_text.values() if block.kind == "commands"]
-        self._features = [_features(block.text) for block in self._blocks]
-        self._having: dict[str, list[int]] = {}
-        for index, features in enumerate(self._features):
-            for feature in features:
-                self._having.setdefault(feature, []).append(index)
-        self._sums = [sum(map(self._weight, features)) for features in self._features]
-        self._told: dict[str, tuple[str, str, str]] = {}
-
-    def stale(self, text: str) -> tuple[str, str, str]:
-        """Of a text that is no block: what to say, the id of the nearest block, and the difference."""
-        if text not in self._told:
-            self._told[text] = self._compare(text)
-        return self._told[text]
-
-    def nearest(self, text: str) -> Block | None:
-        """The block that shares most lines and words with the text, rare ones counting more."""
-        features = _features(text)
-        rare = [one for one in features if 0 < len(self._having.get(one, ())) <= self.COMMON]
-        shared: dict[int, float] = {}
-        for feature in rare or [one for one in features if one in self._having]:
-            for index in self._having[feature]:
-                shared[index] = shared.get(index, 0.0) + self._weight(feature)
-        if not shared:
-            return None
-        mine = sum(map(self._weight, features))
-        return self._blocks[max(shared, key=lambda index: (shared[index] / (mine + self._sums[index]), -index))]
-
-    def _weight(self, feature: str) -> float:
-        return 1 / len(self._having.get(feature, (0,)))
-
-    def _compare(self, text: str) -> tuple[str, str, str]:
-        near = self.nearest(text)
-        if near is None:
-            return f"this is no block of {self.tutorial}, and none is like it", "", ""
-        told = f"this is no block of {self.tutorial}; the nearest is {near.id} at line {near.line}"
-        if text.split() == near.text.split():
-            told += ", which differs only in white space"
-        return told, near.id, _diff(text, near.text, f"{self.tutorial}:{near.line}")
-
-
-def _features(text: str) -> set[str]:
-    rows = {f"\n{' '.join(row.split())}" for row in text.split("\n") if row.strip()}
-    return rows | set(re.findall(r"[\w-]+", text.lower()))
-
-
-def _diff(cited: str, block: str, where: str) -> str:
-    rows = difflib.unified_diff(cited.split("\n"), block.split("\n"), "cited", where, n=2, lineterm="")
-    return "\n".join(rows)
-
-
-def _judge(test: _Test, known: _Known) -> tuple[list[Block], list[Finding]]:
+def _judge(test: _Test, known: Known) -> tuple[list[Block], list[Finding]]:
     """The blocks a test cites, and what is wrong with its citations."""
     cited: dict[str, int] = {}
     findings = []
@@ -395,30 +336,8 @@ def _judge(test: _Test, known: _Known) -> tuple[list[Block], list[Finding]]:
     return [known.by_text[text] for text in cited], findings
 
 
-def _documented(test: _Test, known: _Known) -> Iterator[_Citation]:
-    """The blocks in a docstring: those of the tutorial, and any with commands that begins with a comment.
-
-    Prose may hold apostrophes, so nothing that begins with it is read further than to the next empty line.
-    """
-    if "\n" not in test.doc and test.doc not in known.by_text:
-        return
-    first, _, rest = test.doc.replace("\r\n", "\n").partition("\n")
-    rows = [first.strip(), *textwrap.dedent(rest).split("\n")]
-    at = 0
-    while at < len(rows):
-        if not rows[at].strip():
-            at += 1
-            continue
-        end = blocks.span(rows, at)
-        text = blocks.normal("\n".join(rows[at:end]))
-        comment = text.startswith("#")
-        is_block = text in known.by_text and known.by_text[text].kind == "commands"
-        if is_block or (comment and blocks.commands(text)):
-            yield _Citation(test.doc_line + at, text)
-        if is_block or comment:
-            at = end
-        else:
-            at = next((index for index in range(at, len(rows)) if not rows[index].strip()), len(rows))
+def _documented(test: _Test, known: Known) -> list[Citation]:
+    return [found._replace(line=test.doc_line + found.line) for found in citations.documented(test.doc, known)]
 
 
 # What was run

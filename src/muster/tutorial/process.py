@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from . import transcript
@@ -161,8 +161,9 @@ def alive(group: int) -> bool:
 class Pump:
     """Reads the output of all commands of a test, in one thread."""
 
-    def __init__(self, notes: Transcript) -> None:
+    def __init__(self, notes: Transcript, marked: Callable[[Sequence[str]], list[str]] = list) -> None:
         self._notes = notes
+        self._marked = marked
         self._selector = selectors.DefaultSelector()
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
@@ -189,7 +190,7 @@ class Pump:
             given.seek(0)
         try:
             process = subprocess.Popen(
-                ["bash", "-c", text],
+                self._marked(["bash", "-c", text]),
                 env=dict(env),
                 cwd=cwd,
                 stdin=given,

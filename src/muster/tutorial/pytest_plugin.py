@@ -19,6 +19,9 @@ RECORD = pytest.StashKey[Any]()
 RUN = pytest.StashKey[dict[str, Any]]()
 OPENED = pytest.StashKey[bool]()
 CHECKED = pytest.StashKey[list[str]]()
+UNCLEAR = pytest.StashKey[bool]()
+SWEPT = pytest.StashKey[list[str]]()
+KNOWN = pytest.StashKey[Any]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -105,12 +108,14 @@ def e2e(request: pytest.FixtureRequest) -> Iterator[E2eSession]:
     folder = artifacts_folder(config)
     if OPENED not in config.stash:
         config.stash[OPENED] = True
+        config.stash[SWEPT] = isolation.sweep()
         artifacts.open_folder(folder, _run(config), tutorial_file(config))
     file, line, _ = item.location
     record = artifacts.Record(artifacts.of_test(folder, item.nodeid), item.nodeid, str(file), (line or 0) + 1)
     item.stash[RECORD] = record
     secrets = config.getini("e2e_secrets")
-    place = isolation.Place(os.environ, [*config.getini("e2e_pass_env"), *secrets])
+    keep = _setting(config, "keep")
+    place = isolation.Place(os.environ, [*config.getini("e2e_pass_env"), *secrets], keep != "never")
     masks = [
         (pattern, f"<{name.strip()}>") for name, _, pattern in (m.partition("=") for m in config.getini("e2e_masks"))
     ]
@@ -121,6 +126,8 @@ def e2e(request: pytest.FixtureRequest) -> Iterator[E2eSession]:
         masks=masks,
         timeout=float(_setting(config, "timeout")),
     )
+    for text in _documented(config, item):
+        session.write_tutorial_block(text)
     policy = _setting(config, "leaks")
     watched = [] if policy == "ignore" else _watched(config)
     before = isolation.listing(watched)
@@ -128,11 +135,14 @@ def e2e(request: pytest.FixtureRequest) -> Iterator[E2eSession]:
         yield session
     finally:
         problems = session.finish()
-        leaks = [] if policy == "ignore" else [*place.leaks(), *isolation.strays(before, isolation.listing(watched))]
+        leaks = [] if policy == "ignore" else place.leaks()
+        files, unclear = _blamed(config, record, isolation.strays(before, isolation.listing(watched)))
+        leaks += files
         place.end()
-        session.leave(leaks)
-        keep = _setting(config, "keep")
+        session.leave([*leaks, *unclear])
+        item.stash[UNCLEAR] = bool(unclear) and policy == "error"
         if keep == "always" or (keep == "failed" and record.facts["outcome"] not in ("running", "passed")):
+            place.kept()
             record.save(kept=str(place.root))
         else:
             place.remove()
@@ -140,6 +150,45 @@ def e2e(request: pytest.FixtureRequest) -> Iterator[E2eSession]:
         pytest.fail("\n".join(problems), pytrace=False)
     if leaks and policy == "error":
         pytest.fail("the test left behind:\n" + "\n".join(f"  {leak}" for leak in leaks), pytrace=False)
+
+
+def _documented(config: pytest.Config, item: pytest.Item) -> list[str]:
+    """Return the blocks of the tutorial that the docstring of a test cites."""
+    from ..errors import MusterError
+    from . import blocks, citations
+
+    doc, tutorial = getattr(getattr(item, "function", None), "__doc__", None), tutorial_file(config)
+    if not isinstance(doc, str) or tutorial is None:
+        return []
+    if KNOWN not in config.stash:
+        try:
+            config.stash[KNOWN] = citations.Known(str(tutorial), blocks.read(tutorial))
+        except MusterError:  # a tutorial that cannot be read is reported by the check
+            config.stash[KNOWN] = citations.Known(str(tutorial), [])
+    known = config.stash[KNOWN]
+    return [found.text for found in citations.documented(doc, known) if found.text in known.by_text]
+
+
+def _blamed(config: pytest.Config, record: Any, strays: list[str]) -> tuple[list[str], list[str]]:
+    """Of the files that appeared while a test ran: those that it left, and those that another worker's test may have left.
+
+    Files do not say who made them. If other tests ran at the same time, the one whose transcript names the file is blamed,
+    and if that does not tell them apart, none.
+    """
+    if not strays or not hasattr(config, "workerinput"):
+        return strays, []
+    from . import artifacts
+
+    others = artifacts.beside(artifacts_folder(config), record, _run(config)["started"])
+    certain, unclear = [], []
+    for stray in strays:
+        name = os.path.basename(stray)
+        mine, theirs = artifacts.mentions(record.folder, name), [one for one in others if artifacts.mentions(one, name)]
+        if not others or (mine and not theirs):
+            certain.append(stray)
+        elif mine or not theirs:
+            unclear.append(f"{stray} (by this test, or by one that ran at the same time)")
+    return certain, unclear
 
 
 def _watched(config: pytest.Config) -> list[str]:
@@ -159,6 +208,11 @@ def pytest_runtest_makereport(
         if report.when == "teardown":
             if record.facts["leaks"]:
                 report.user_properties.append(("e2e_leaks", [item.nodeid, *record.facts["leaks"]]))
+            if item.stash.get(UNCLEAR, False):
+                report.user_properties.append(("e2e_unclear", True))
+            if swept := item.config.stash.get(SWEPT, []):
+                report.user_properties.append(("e2e_swept", swept))
+                item.config.stash[SWEPT] = []
             del item.stash[RECORD]
     return report
 
@@ -192,10 +246,18 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         for name, value in report.user_properties:
             if name == "e2e_leaks" and isinstance(value, list):
                 LEAKED.append([str(one) for one in value])
+            if name == "e2e_unclear":
+                FAILED.append(report.nodeid)
+            if name == "e2e_swept" and isinstance(value, list):
+                LEFT.extend(map(str, value))
 
 
 #: Of this run, for the summary: node id, then what the test left behind.
 LEAKED: list[list[str]] = []
+#: With --e2e-leaks=error, tests beside which files appeared that no test can be blamed for: the run fails, not the tests.
+FAILED: list[str] = []
+#: Folders of tests of an earlier run that were swept.
+LEFT: list[str] = []
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -204,6 +266,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     if RUN in config.stash:
         _close_run(config, int(exitstatus))
+    if FAILED and int(exitstatus) == 0:
+        session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
+    FAILED.clear()
     if config.getoption("--tutorial-check", default=False) or config.getini("tutorial_check"):
         lines, failed = _check(config)
         config.stash[CHECKED] = lines
@@ -243,6 +308,11 @@ def _check(config: pytest.Config) -> tuple[list[str], bool]:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if LEFT:
+        terminalreporter.section("swept: left by an earlier run that was killed", sep="-")
+        for line in LEFT:
+            terminalreporter.line(line)
+        LEFT.clear()
     if LEAKED:
         terminalreporter.section("left behind by e2e tests", sep="-", yellow=True)
         for nodeid, *leaks in LEAKED:

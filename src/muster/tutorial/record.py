@@ -51,6 +51,7 @@ class Cast:
             "cols": cols,
             "rows": rows,
             "pid": os.getpid(),
+            "ready": None,
         }
         self._fd = -1
         self._open(cols, rows, int(started))
@@ -147,7 +148,10 @@ class Recorder:
         _set_size(self._master, self._size)
         before = termios.tcgetattr(0) if self._keys == 0 else None
         if self._keys == 0:
-            tty.setraw(0)
+            # At once: the default of setraw throws away the keys that were pressed so far.
+            tty.setraw(0, termios.TCSANOW)
+        self._cast.facts["ready"] = True
+        self._cast.save()
         try:
             code = self._loop()
         finally:

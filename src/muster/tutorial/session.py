@@ -173,8 +173,8 @@ class E2eSession:
         secret_file.write_text(json.dumps(self._secrets.values))
         secret_file.chmod(0o600)
         self._transcript = Transcript(record.folder, self._secrets)
-        self._pump = Pump(self._transcript)
-        self._server = Server(place.control, place.env)
+        self._pump = Pump(self._transcript, place.marked)
+        self._server = Server(place.control, place.env, place.marked)
         self._terminals: list[Terminal] = []
         self._backgrounds: list[Background] = []
         self._recordings: set[str] = set()

@@ -8,36 +8,14 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .connect import claim, facts_of, recorder_argv
+from .keys import arguments as key_arguments
 
 PATIENCE = 30.0
-#: Names that people use, as tmux calls them.
-NAMES = {
-    "esc": "Escape",
-    "escape": "Escape",
-    "enter": "Enter",
-    "return": "Enter",
-    "tab": "Tab",
-    "space": "Space",
-    "backspace": "BSpace",
-    "bspace": "BSpace",
-    "delete": "DC",
-    "insert": "IC",
-    "pageup": "PPage",
-    "pagedown": "NPage",
-    "home": "Home",
-    "end": "End",
-    "up": "Up",
-    "down": "Down",
-    "left": "Left",
-    "right": "Right",
-    "btab": "BTab",
-    **{f"f{number}": f"F{number}" for number in range(1, 13)},
-}
 #: Nothing of tmux itself shows, and no key waits for another one.
 OPTIONS = (
     ("-g", "status", "off"),
@@ -47,36 +25,47 @@ OPTIONS = (
     ("-s", "exit-empty", "off"),
 )
 CLEARS = re.compile(rb"(?:\x1b\[H)?\x1b\[2?J|\x1b\[\?1049l|\x1bc")
-MODIFIERS = {"ctrl": "C", "c": "C", "alt": "M", "meta": "M", "m": "M", "shift": "S", "s": "S"}
 
 
 class Server:
     """The tmux server of one test's terminals."""
 
-    def __init__(self, control: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, control: Path, env: Mapping[str, str], marked: Callable[[Sequence[str]], list[str]] = list
+    ) -> None:
         self._argv = ["tmux", "-S", str(control / "terminals.sock"), "-f", "/dev/null", "-u"]
         self._env = {key: value for key, value in env.items() if key not in ("TMUX", "TMUX_PANE")}
+        self._marked = marked
         self._up = False
 
     def run(self, *argv: str) -> str:
+        """Run one command of tmux; returns its output. RuntimeError if it fails."""
+        return self.run_all(argv)
+
+    def run_all(self, *commands: Sequence[str]) -> str:
+        """Run several commands of tmux in one call."""
+        words = [word for command in commands for word in (*map(_escaped, command), ";")][:-1]
+        argv = [*self._argv, *words]
         try:
-            done = subprocess.run([*self._argv, *argv], env=self._env, capture_output=True, timeout=20, check=False)
+            # The mark is for the server, which the first command starts.
+            argv = self._marked(argv) if commands[0][0] == "start-server" else argv
+            done = subprocess.run(argv, env=self._env, capture_output=True, timeout=20, check=False)
         except FileNotFoundError:
             raise RuntimeError("terminals of tests are drawn by tmux, which is not on the PATH: install it") from None
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip()
-            raise RuntimeError(f"tmux {argv[0]} failed: {said}")
+            raise RuntimeError(f"tmux {commands[-1][0]} failed: {said}")
         return done.stdout.decode("utf-8", "replace")
 
     def window(self, command: str, size: tuple[int, int], cwd: str) -> str:
         """Run a line of shell in a new window; returns the id of its pane."""
-        set_up: list[str] = []
+        set_up: list[tuple[str, ...]] = []
         if not self._up:
             self._up = True
-            set_up = ["start-server", ";", *(word for option in OPTIONS for word in ("set-option", *option, ";"))]
+            set_up = [("start-server",), *(("set-option", *option) for option in OPTIONS)]
         cols, rows = size
         shown = ("-x", str(cols), "-y", str(rows), "-P", "-F", "#{pane_id}")
-        return self.run(*set_up, "new-session", "-d", *shown, "-c", cwd, command).strip()
+        return self.run_all(*set_up, ("new-session", "-d", *shown, "-c", cwd, command)).strip()
 
     def end(self) -> None:
         if not self._up:
@@ -90,6 +79,11 @@ class Server:
         deadline = time.monotonic() + 5
         while exists(pid) and time.monotonic() < deadline:
             time.sleep(0.01)
+
+
+def _escaped(word: str) -> str:
+    """A word as tmux takes it: a semicolon at its end would end the command."""
+    return f"{word[:-1]}\\;" if word.endswith(";") else word
 
 
 def exists(pid: object) -> bool:
@@ -177,7 +171,7 @@ class Terminal:
         recorder = [*recorder_argv(self._base, command), *options, "--", "bash", "-c", command]
         self._tell("terminal", text=command, recording=self.name, cols=size[0], rows=size[1])
         self._pane = server.window(shlex.join(["exec", *recorder]), size, cwd)
-        self._wait_for("pid")
+        self._wait_for("ready")
 
     def _wait_for(self, fact: str, timeout: float = 20.0) -> Any:
         deadline = time.monotonic() + timeout
@@ -209,20 +203,19 @@ class Terminal:
         self._tell("keys", text=json.dumps(text, ensure_ascii=False))
         for number, line in enumerate(text.split("\n")):
             if number:
-                self._send("Enter")
+                self._send(("--", "Enter"))
             for start in range(0, len(line), 1000):
-                self._server.run("send-keys", "-t", self._pane, "-l", "--", line[start : start + 1000])
+                self._send(("-l", "--", line[start : start + 1000]))
 
     def press(self, *keys: str) -> None:
-        """Keys by name: `Enter`, `Esc`, `Up`, `Ctrl-C`, `Alt-x`, `F1`, or one character."""
-        named = [key_name(key) for key in keys]
+        """Press keys by name: `Enter`, `Esc`, `Up`, `Ctrl-C`, `Alt-x`, `Shift-Tab`, `F1`, or one character."""
+        named = [key_arguments(key) for key in keys]
         self._tell("keys", text=" ".join(keys))
-        for key in named:
-            self._send(key)
+        for arguments in named:
+            self._send(arguments)
 
-    def _send(self, key: str) -> None:
-        literal = ("-l",) if len(key) == 1 else ()
-        self._server.run("send-keys", "-t", self._pane, *literal, "--", key)
+    def _send(self, arguments: Sequence[str]) -> None:
+        self._server.run("send-keys", "-t", self._pane, *arguments)
 
     def resize(self, cols: int, rows: int) -> None:
         self._tell("note", text=f"terminal {self.name} is {cols}x{rows} now")
@@ -262,22 +255,6 @@ class Terminal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def key_name(key: str) -> str:
-    """A key as tmux names it; ValueError for one that there is not."""
-    if len(key) == 1:
-        return key
-    *modifiers, last = re.split(r"[-+](?=.)", key)
-    if all(word.lower() in MODIFIERS for word in modifiers):
-        name = last if len(last) == 1 else NAMES.get(last.lower(), "")
-        if name:
-            if modifiers and len(name) == 1 and not any(word.lower() in ("shift", "s") for word in modifiers):
-                name = name.lower()
-            return "-".join([*(MODIFIERS[word.lower()] for word in modifiers), name])
-    raise ValueError(
-        f"there is no key {key!r}; keys are like Enter, Esc, Up, Ctrl-C, Alt-x, F1, or one character; type() takes text"
-    )
 
 
 def last_screen(cast: Path, server: Server) -> str:
