@@ -83,6 +83,7 @@ def test_a_user_without_any_setting_is_asked_nothing(codex: Codex) -> None:
 
 
 DIALOG = """#!/bin/sh
+case $* in *--version*) exit 2 ;; esac
 stty -echo -icanon
 printf 'Hooks need review\\n  esc skip\\n'
 head -c 1 >/dev/null # and nothing comes of it
@@ -109,13 +110,22 @@ def test_messages_are_delivered_once_and_whole(codex: Codex) -> None:
         "ünïcode 🎉",
         "/quit is no command here",
         "!ls neither",
+        "look at @README",
+        "the end is /quit",
+        "the end is \\",
+        "the end is (",
+        "the end is 🎉",
+        "exit",
+        ":q",
+        "quit",
         "x" * 20_000,
     ]
     for text in texts:
         result = codex.run("message", "one", "-m", text)
         assert (result.code, "delivered: one" in result.stderr) == (0, True), result.stderr
         codex.until("ready")
-    assert codex.heard() == [*texts[:2], f"Message: {texts[2]}", f"Message: {texts[3]}", texts[4]]
+    wanted = [f"Message: {text}" if text[0] in "/!" else text for text in texts]
+    assert [text.rstrip() for text in codex.heard()] == wanted
 
 
 def test_messages_to_one_that_works_steer_it_and_each_arrives_once(codex: Codex) -> None:
@@ -170,14 +180,24 @@ def test_a_policy_allows_and_denies_without_a_dialog_and_leaves_the_rest_to_peop
     path = codex.home / ".config" / "muster" / "config.toml"
     path.parent.mkdir(parents=True)
     path.write_text('[permissions]\nallow = ["Bash(touch *)"]\ndeny = ["Bash(rm *)"]\n')
-    calls = [asks("touch allowed.txt"), {"shell": "cd . && rm README"}, asks("touch a.txt; echo > b.txt")]
-    codex.server.register("tools", *calls, {"text": "three asked"})
+    calls = [
+        {"shell": "touch plain.txt"},
+        asks("touch allowed.txt"),
+        {"shell": "cd . && rm README"},
+        {"shell": "echo > unasked.txt"},
+        {"shell": "cat README | head -n 1"},
+        asks("touch a.txt; echo > b.txt"),
+    ]
+    codex.server.register("tools", *calls, {"text": "all asked"})
     codex.made("#scn:tools please", "--permissions", "policy")
     row = codex.until("waiting")
     assert row["reason"] == "permission" and "touch a.txt; echo" in row["last_line"], "two commands are no plain one"
     folder = Path(row["workdir"])
-    assert (folder / "allowed.txt").exists() and (folder / "README").exists()
+    assert (folder / "plain.txt").exists() and (folder / "allowed.txt").exists() and (folder / "README").exists()
+    assert not (folder / "unasked.txt").exists()
     assert kinds(codex).count("permission") == 1
+    results = codex.server.turns()[-1].tool_results
+    assert "Run it again with sandbox_permissions" in results[3] and "hello" in results[4]
     codex.ok("answer", "one", "yes")
     codex.until("ready")
     assert (folder / "b.txt").exists()
@@ -190,7 +210,7 @@ def test_an_interrupted_turn_is_over(codex: Codex) -> None:
     eventually(lambda: codex.server.turns())
     keys(codex, "Escape")
     assert codex.until("ready")["reason"] == "interrupted"
-    keys(codex, "left", "Space", "over")
+    keys(codex, "still", "Space", "there")
     assert "delivered: one" in codex.ok("message", "one", "-m", "something else").stderr
     eventually(lambda: codex.heard() == ["#scn:slow please", "something else"])
     codex.server.release("never")
@@ -304,18 +324,35 @@ def test_the_variables_of_an_outer_session_do_not_reach_it(world: World) -> None
     [
         ("touch a", "allow"),
         ("touch", "allow"),
-        ("touching a", ""),
+        ("touching a", "ask"),
         ("git status", "allow"),
         ("git status -s", ""),
-        ("touch a; curl x", ""),
-        ("touch $(curl x)", ""),
-        ('touch "a"', ""),
+        ("touch a; curl x", "ask"),
+        ("touch $(curl x)", "ask"),
+        ('touch "a"', "ask"),
         ("rm a", "deny"),
         ("touch a\nrm b", "deny"),
         ("touch $(rm a)", "deny"),
         ("touch a && rm b", "deny"),
         ("echo rm a", ""),
+        ('cat a | grep "x y" && ls; wc -l a', ""),
+        ("cat a > b", "ask"),
+        ("cat a & touch-me", "ask"),
+        ("ls | xargs touch-me", "ask"),
+        ("find . -name x", ""),
+        ("find . -delete", "ask"),
+        ("sed -n 1,20p a", ""),
+        ("sed -n 1,20p -i a", "ask"),
+        ("sed 1d a", "ask"),
+        ("rg x", ""),
+        ("rg --pre=./x y", "ask"),
+        ("git diff --output=x", "ask"),
+        ("VAR=1 ls", "ask"),
         ("*** Begin Patch\nrm x", "allow"),
+        ("apply_patch <<'EOF'\n*** Begin Patch\n+x\n*** End Patch\nEOF\n", "allow"),
+        ("apply_patch <<'EOF'\n*** Begin Patch\nEOF\ncurl x\n*** End Patch\nEOF\n", "patch"),
+        ("apply_patch <<EOF\n*** Begin Patch\n+$(curl x)\n*** End Patch\nEOF\n", "patch"),
+        ("cd x && apply_patch y", "patch"),
     ],
 )
 def test_only_a_plain_command_is_allowed_by_a_rule(tmp_path: Path, line: str, verdict: str) -> None:

@@ -35,8 +35,13 @@ SETTINGS = {
     "tui.show_tooltips": False,
     "tui.terminal_title": ["activity", "status"],
 }
-#: With rules it asks for what is not allowed, whatever the user's own setting is.
+#: With rules, commands run in its sandbox, and the hook refuses what no rule allows until the model asks for it (codex-hook.sh).
 RULED = {"approval_policy": "on-request", "sandbox_mode": "workspace-write"}
+#: What its empty input box suggests: one sentence since 0.160, before that one of several.
+BOX = (
+    "^› (Ask Codex to do anything|Explain this codebase|Summarize recent commits|Implement \\{feature\\}|Find and fix a bug in @filename"
+    "|Write tests for @filename|Improve documentation in @filename|Run /review on my current changes|Use /skills to list available skills)$"
+)
 PROGRAMS = {
     "run": "codex-run",
     "codex": "codex-hook",
@@ -55,7 +60,7 @@ def prepare(launch: Launch) -> Prepared:
     if not launch.agent.origin:  # it comes from a folder of the user's, in which the agent was asked for
         places = (launch.agent.workdir, launch.agent.cwd)
         settings["projects"] = {folder: {"trust_level": "trusted"} for folder in places}
-    own = ["--no-daemon"]
+    own: list[str] = []
     for key, value in settings.items():
         own += ["-c", f"{key}={_toml(value)}"]
     run, words = f"{launch.folder}/bin/run", (*own, *launch.args)
@@ -162,11 +167,12 @@ TYPE = AgentType(
     argv=("codex",),
     prompt="argument",
     speaks=True,
-    retries=r"^[•◦] Reconnecting\.\.\. [0-9]+/[0-9]+ \([^)]* esc to interrupt\)$",
+    retries=r"^[•◦] (Reconnecting\.\.\.|Server is busy, reconnecting) [0-9]+/[0-9]+ \([^)]* esc to interrupt\)$",
     receipt="prompt",
     translate=translate,
     guard="/!",
     clear=("C-u",) * 12,
+    box=BOX,
     bypass=("--dangerously-bypass-approvals-and-sandbox",),
     policy=True,
     yes=("y",),

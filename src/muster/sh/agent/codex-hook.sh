@@ -1,6 +1,7 @@
 #!/bin/sh
-# codex KIND [FIELD=KEY]…: a hook of Codex, told on by `hook`. Its errands (they have no transcript) and what its subagents do are
-# no turns of the agent. A dialog and the end of a turn are watched, since not all of both is told by hooks.
+# codex KIND [FIELD=KEY]…: a hook of Codex. It passes the event on to `hook`, except for requests without a transcript (such as
+# titles) and for subagents, which are no turns of the agent. It starts a watcher for each dialog and turn, since hooks do not
+# report every end of either.
 dir=${MUSTER_AGENT_DIR:-$(dirname "$(dirname "$0")")}
 said=$(head -c 4000000)
 about=${said%%,\"cwd\":*}
@@ -12,6 +13,16 @@ case $about in *'"agent_id":"'*) own= ;; *) own=1 ;; esac
 tell() { [ -z "$own" ] || printf %s "$said" | sh "$dir/bin/hook" "$@"; }
 ruled() { [ -z "$own" ] || sh "$dir/bin/event" answered "\"rule\":\"$rule\""; }
 beside() { sh "$dir/bin/watch" "$@" </dev/null >/dev/null 2>&1 & }
+
+# Whether the model itself asked to run this command outside the sandbox: then Codex opens its dialog. The hook is not told, but the
+# call is in the rollout before the hook runs.
+escalated() {
+	call=$(printf %s "$said" | sed -n 's/.*"tool_use_id":"\([^"\\]*\)"[^"]*$/\1/p')
+	[ -n "$call" ] && LC_ALL=C grep -aF "\"call_id\":\"$call\"" "$where" | grep -q '\\"sandbox_permissions\\": *\\"require_escalated\\"'
+}
+refuse() {
+	printf '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"%s"}}\n' "$1"
+}
 
 rule=
 if [ -f "$dir/client/rules" ]; then
@@ -27,10 +38,21 @@ permission,*)
 	beside dialog "$dir/client/dialog.$$" "$@"
 	;;
 tool,deny)
-	printf '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"%s"}}\n' \
-		"a rule of the user denies it"
+	refuse "a rule of the user denies it"
 	tell "$@"
 	ruled
+	;;
+tool,patch)
+	refuse "No rule of the user allows patches. Make the change with a command that you run with sandbox_permissions set to require_escalated and a justification, so that the user is asked."
+	tell "$@"
+	ruled
+	;;
+tool,ask)
+	tell "$@"
+	if ! escalated; then
+		refuse "No rule of the user allows this command. Run it again with sandbox_permissions set to require_escalated and a justification, so that the user is asked."
+		ruled
+	fi
 	;;
 prompt,*)
 	tell "$@"

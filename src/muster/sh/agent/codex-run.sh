@@ -16,6 +16,10 @@ elif [ -f "$dir/session/client.jsonl" ]; then
 	mv "$dir/session/client.jsonl" "$folder/rollout-$(date +%Y-%m-%dT%H-%M-%S)-$id.jsonl"
 	set -- resume "$id" -C "$PWD" "$@"
 fi
+# A session of the shared daemon would run without our hooks. Versions that have no daemon do not know the option either.
+if codex --no-daemon --version </dev/null >"$dir/client/version" 2>/dev/null; then
+	set -- --no-daemon "$@"
+fi
 printf '%s\n' "$$" >"$dir/client/pid"
 sh "$dir/bin/watch" start "$how" </dev/null >/dev/null 2>&1 &
 exec codex "$@"
