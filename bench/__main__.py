@@ -23,6 +23,8 @@ from .map import Maps
 
 ROUNDS = int(os.environ.get("MUSTER_BENCH_ROUNDS", "7"))
 FILES = 200
+#: How many agents are stopped at once; the second number takes about ten minutes to create, 0 leaves it out.
+FEW, MANY = (int(word) for word in os.environ.get("MUSTER_BENCH_MANY", "300,1000").split(","))
 MUSTER = shutil.which("muster", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or "muster"
 PEER = os.environ.get("MUSTER_BENCH_PEER", "")
 
@@ -169,6 +171,7 @@ class Bench:
         return {
             "verbs": self.verbs,
             "list": self.listing,
+            "many": self.many,
             "integrate": lambda: [Row(*row) for row in integrate.rows()],
             "clients": self.clients,
             "map": lambda: [Row(*row) for row in Maps(MUSTER, self.repo, self.env).rows()],
@@ -199,6 +202,43 @@ class Bench:
             self.row("stop", self.mine("stop", "{}"), python, None, 6, self.theirs("stop", "{}")),
             self.row("destroy", self.mine("destroy", "{}"), python, None, 6, self.theirs("destroy", "{}", "--force")),
         ]
+
+    def many(self) -> list[Row]:
+        """Stopping one of 40 agents, and stopping and destroying hundreds at once.
+
+        The floor of one `stop` are the bare programs: python, tmux (list, capture, kill), and two looks at the process table.
+        """
+        sock = str(self.folder / "state" / "tmux.sock")
+        look = "grep -lzs ^MUSTER_AGENT_ID=none$ /proc/[0-9]*/environ; cat /proc/[0-9]*/stat >/dev/null 2>&1"
+
+        def floor() -> Callable[[], object]:
+            def work() -> None:
+                self.run(sys.executable, "-c", "pass")
+                self.run("tmux", "-S", sock, "list-panes", "-a")
+                self.run("tmux", "-S", sock, "capture-pane", "-p")
+                for _ in range(2):
+                    self.run("sh", "-c", look, check=False)
+                self.run("tmux", "-S", sock, "kill-session", "-t", "=none:", check=False)
+
+            return work
+
+        self.fill(40)
+        theirs = self.theirs("stop", "{}")
+        rows = [self.row("stop one of 40 agents", self.mine("stop", "{}"), floor, 3, 8, theirs)]
+        for verb in ("stop", "destroy"):
+            few = self.all_at_once(verb, FEW)
+            rows.append(Row(f"{verb} {FEW} agents (floor: 0.1 s each)", few, FEW / 10, 1))
+            if MANY:
+                lot = self.all_at_once(verb, MANY)
+                rows.append(Row(f"{verb} {MANY} agents (floor: {FEW} agents)", lot, few, 4 * MANY / FEW / (1000 / 300)))
+        return rows
+
+    def all_at_once(self, verb: str, count: int) -> float:
+        self.run(MUSTER, "destroy", "--all", check=False)
+        self.fill(count)
+        began = time.perf_counter()
+        self.run(MUSTER, verb, "--all")
+        return time.perf_counter() - began
 
     def clients(self) -> list[Row]:
         """Real clients have no goal in numbers; without them there are no such rows, and the table says so."""

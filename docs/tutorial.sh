@@ -161,6 +161,9 @@ muster create fresh command --from https://git.example.com/shop.git --no-connect
 # Who needs you? Who failed?
 muster list --state waiting --state failed
 
+# Only some agents: names and globs work as with every verb, and so do names on stdin.
+muster list greet 'try-*'
+
 # Only agents with a label.
 muster list --label run=42
 
@@ -219,7 +222,10 @@ muster events greet --follow
 # Wait until an agent has finished its turn, asks something, or has ended.
 muster wait greet
 
-# The agent asks a question: answer it.
+# The agent asks a question: read all of it.
+muster answer greet
+
+# Answer it.
 muster answer greet "no, that is all"
 
 # Send a message. `delivered` means there is proof that the agent took it.
@@ -762,7 +768,7 @@ muster pull waiter --merge
 # What else was proposed, as data: the text, the exit code, the output, and what was found.
 muster tutorial fill ../cafe/tutorial.sh --from waiter --json --verbose
 
-# The tests can be written by an agent too. muster judges what it commits, and sends back what is left: blocks without a test, stale citations, no unhappy path.
+# The tests can be written by an agent too. muster judges what it commits, runs it, and sends back what is left: blocks without a test, stale citations, no unhappy path, tests that fail.
 cat > ../cafe-tests.toml <<'END'
 [[step]]
 expect = "muster tutorial check --tutorial tutorial.sh tests"
@@ -794,7 +800,7 @@ commit = "Tests"
 [[step]]
 turn = "Done."
 END
-muster tutorial sync --tutorial ../cafe/tutorial.sh --agent replay --name tester --rounds 2 --timeout 5m ../cafe/tests -- ../cafe-tests.toml
+muster tutorial sync --tutorial ../cafe/tutorial.sh --agent replay --name tester --rounds 2 --timeout 5m --pytest 'python -m pytest' ../cafe/tests -- ../cafe-tests.toml
 
 # Bring the tests home. Then all is in step, and another sync has nothing to do.
 muster pull tester --merge

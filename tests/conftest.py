@@ -123,6 +123,11 @@ class World:
         self.repo = self.make_repo(folder / "project")
         seen_before(self.muster_home)
 
+    def activate(self) -> None:
+        """Activate the environment that these tests run in: the system's `python3` need not have pytest."""
+        self.env["VIRTUAL_ENV"] = sys.prefix
+        self.env["PATH"] = self.env["PATH"].replace(f"{self.bin}:", f"{self.bin}:{os.path.dirname(sys.executable)}:", 1)
+
     def make_repo(self, path: Path) -> Path:
         path.mkdir(parents=True)
         self.git("init", "-q", "-b", "main", cwd=path)

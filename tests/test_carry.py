@@ -169,7 +169,8 @@ def test_uncommitted_work_arrives_exactly_and_leaves_the_user_untouched(
 
         repo = git.find(host, str(root))
         assert repo
-        tree = git.seed_worktree(host, repo, str(base / "wt"), str(base / "s1"), "muster/wt", state.head, state.state)
+        places = str(base / "wt"), str(base / "s1"), str(base / "wt.own")
+        tree = git.seed_worktree(host, repo, *places, "wt", "muster/wt", state.head, state.state)
         assert seen(base / "wt") == expected
         git.seed_mirror(
             host, repo, host, "key", str(base / "mi"), str(base / "s2"), "muster/mi", state.head, state.state

@@ -82,7 +82,8 @@ def seed(host: LocalHost, root: Path, tmp_path: Path) -> Seed:
         state = git.State(repo.head, repo.head) if clean else git.capture(host, str(root))
         workdir, shadow = str(tmp_path / "agents" / name / "work dir"), str(tmp_path / "agents" / name / "git")
         if mode == "worktree":
-            return git.seed_worktree(host, repo, workdir, shadow, f"muster/{name}", state.head, state.state)
+            own = str(tmp_path / "agents" / name / "repo")
+            return git.seed_worktree(host, repo, workdir, shadow, own, name, f"muster/{name}", state.head, state.state)
         return git.seed_mirror(host, repo, host, "key", workdir, shadow, f"muster/{name}", state.head, state.state)
 
     return seed
@@ -214,7 +215,9 @@ def test_twenty_agents_at_once_in_one_repository_all_succeed(seed: Seed, root: P
         trees = list(pool.map(lambda n: seed(f"n{n}"), range(20)))
     assert len({tree.gitdir for tree in trees}) == 20
     assert {run(tree.workdir, "status", "--porcelain") for tree in trees} == {" M a.txt"}
-    assert run(root, "worktree", "list").count("\n") == 20
+    assert sorted(run(root, "for-each-ref", "--format=%(refname)", "refs/muster").split()) == sorted(
+        f"refs/muster/held/n{n}" for n in range(20)
+    )
 
 
 def test_ten_mirrors_at_once_on_a_new_host_all_succeed(seed: Seed, root: Path) -> None:
@@ -225,19 +228,46 @@ def test_ten_mirrors_at_once_on_a_new_host_all_succeed(seed: Seed, root: Path) -
 
 
 def test_a_branch_that_exists_is_refused_and_nothing_is_left_behind(seed: Seed, root: Path, tmp_path: Path) -> None:
-    run(root, "branch", "muster/foo")
+    run(root, "checkout", "-q", "-b", "muster/foo")
+    commit(root, "own.txt", "of the branch\n")
+    run(root, "checkout", "-q", "main")
     with pytest.raises(Refused, match="exists already"):
         seed()
-    assert run(root, "worktree", "list").count("\n") == 0
+    run(root, "branch", "-m", "muster/foo", "muster")  # muster/foo could not be written beside it
+    with pytest.raises(Refused, match="cannot make the branch muster/foo"):
+        seed()
+    assert run(root, "for-each-ref", "refs/muster") == ""
+    assert not (tmp_path / "agents/foo/repo").exists()
+
+
+def test_a_branch_that_was_pulled_and_merged_does_not_keep_the_name_from_being_used_again(
+    seed: Seed, root: Path, host: LocalHost
+) -> None:
+    run(root, "branch", "muster/foo", "HEAD~1")
+    tree = seed()
+    tip = commit(tree.workdir, "a.txt", "agent\n")
+    git.fetch(host, tree, host, f"{root}/.git", "refs/heads/muster/foo")
+    assert run(root, "rev-parse", "muster/foo") == tip
 
 
 def test_a_failed_seed_takes_its_branch_and_work_tree_back(host: LocalHost, root: Path, tmp_path: Path) -> None:
     repo = git.find(host, str(root))
     assert repo
     with pytest.raises(Exception, match="cannot make the work tree"):
-        git.seed_worktree(host, repo, str(tmp_path / "w"), str(tmp_path / "s"), "muster/x", repo.head, "1" * 40)
+        git.seed_worktree(
+            host,
+            repo,
+            str(tmp_path / "w"),
+            str(tmp_path / "s"),
+            str(tmp_path / "o"),
+            "x",
+            "muster/x",
+            repo.head,
+            "1" * 40,
+        )
     assert run(root, "branch", "--list", "muster/*") == ""
-    assert run(root, "worktree", "list").count("\n") == 0
+    assert run(root, "for-each-ref", "refs/muster") == ""
+    assert not any((tmp_path / name).exists() for name in "wso")
 
 
 def test_a_detached_head_can_be_carried(seed: Seed, root: Path) -> None:
@@ -252,7 +282,17 @@ def test_seeding_from_a_linked_work_tree_works(host: LocalHost, root: Path, tmp_
     repo = git.find(host, str(tmp_path / "side"))
     state = git.capture(host, str(tmp_path / "side"))
     assert repo and repo.common == f"{root}/.git"
-    tree = git.seed_worktree(host, repo, str(tmp_path / "w"), str(tmp_path / "s"), "muster/x", state.head, state.state)
+    tree = git.seed_worktree(
+        host,
+        repo,
+        str(tmp_path / "w"),
+        str(tmp_path / "s"),
+        str(tmp_path / "o"),
+        "x",
+        "muster/x",
+        state.head,
+        state.state,
+    )
     assert run(tree.workdir, "status", "--porcelain") == " M a.txt"
 
 
@@ -357,7 +397,7 @@ def test_diff_and_info_show_commits_uncommitted_and_untracked_work(host: LocalHo
     assert b"\x1b[" in git.diff(host, tree, color=True)
     assert Path(tree.gitdir, "index").read_bytes() == index
     gone = tree._replace(workdir=tree.workdir + "\nno\\pe")
-    nothing = git.Info(1, None, tip) if mode == "worktree" else git.Info(None, None, "")  # its commits are not in there
+    nothing = git.Info(1, None, tip)  # its git dir is still there
     assert git.info(host, {1: gone, 2: tree, 3: tree}) == {
         1: nothing, 2: git.Info(1, 2, tip), 3: git.Info(1, 2, tip)
     }  # fmt: skip
@@ -425,16 +465,16 @@ def test_an_agent_with_uncommitted_work_can_be_cloned_in_both_modes(
         commit(tree.workdir, "c", "c\n")
         messy(tree.workdir)
         state = git.harvest(host, tree)
-        place = (str(tmp_path / mode), str(tmp_path / f"{mode}.git"), "muster/twin", state.head, state.state)
+        places, what = (str(tmp_path / mode), str(tmp_path / f"{mode}.git")), ("muster/twin", state.head, state.state)
         if mode == "worktree":
             repo = git.find(host, str(root))
             assert repo
             git.bring(host, tree.shadow, host, repo.common, state.state)
-            twin = git.seed_worktree(host, repo, *place)
+            twin = git.seed_worktree(host, repo, *places, str(tmp_path / "twin.own"), "twin", *what)
         else:
             own = git.find(host, tree.workdir)
             assert own
-            twin = git.seed_mirror(host, own._replace(common=tree.shadow), host, "twins", *place)
+            twin = git.seed_mirror(host, own._replace(common=tree.shadow), host, "twins", *places, *what)
         assert seen(twin.workdir)[:4] == seen(tree.workdir)[:4]
         assert files(twin.workdir) == files(tree.workdir)
 
@@ -500,7 +540,13 @@ def test_nothing_of_an_agents_repository_runs(
     assert run(target, "rev-parse", "pulled^") == tip
     git.snapshot_restore(host, tree, "s1", "auto")
     git.push(host, tree.common, tip, host, tree)
-    git.park(host, tree, str(tmp_path / "trash"), "foo")
+    assert not marker.exists()
+    # Nor does anything of it when the user goes on working.
+    commit(root, "mine.txt", "mine\n")
+    run(root, "status")
+    run(root, "checkout", "-q", "-b", "another")
+    run(root, "merge", "-q", "--no-edit", git.fetch(host, tree, host, f"{root}/.git").tip)
+    run(root, "gc", "-q", "--auto")
     assert not marker.exists()
 
 
@@ -620,7 +666,9 @@ def test_integrate_puts_the_work_into_what_is_checked_out(
     host: LocalHost, root: Path, pulled: str, how: str, log: str
 ) -> None:
     (root / "sub/b.txt").write_text("uncommitted\n")
-    new = git.integrate(host, str(root), pulled, how, "M")
+    before = run(root, "rev-parse", "HEAD")
+    old, new = git.integrate(host, str(root), pulled, how, "M")
+    assert old == before != new
     assert run(root, "log", "--first-parent", "--format=%f").split("\n") == log.split()
     assert run(root, "log", "-1", "--format=%P").count(" ") == (how == "merge")
     assert run(root, "rev-parse", "main") == new
@@ -628,7 +676,8 @@ def test_integrate_puts_the_work_into_what_is_checked_out(
     assert (root / "a.txt").read_text() == "one\ntwo\n3\n"
     if how == "rebase":
         assert run(root, "log", "-1", "--format=%an %cn") == "Bob Ann"
-    assert git.integrate(host, str(root), pulled, "merge", "M") in (new, run(root, "rev-parse", "HEAD"))
+    again = git.integrate(host, str(root), pulled, "merge", "M")
+    assert again == ((new, new) if how == "merge" else (new, run(root, "rev-parse", "HEAD")))
 
 
 @pytest.mark.parametrize("how", ["merge", "squash", "rebase"])
@@ -726,8 +775,7 @@ def split(index: Path) -> None:
 
 
 def workdir_of(index: Path) -> Path:
-    linked = index.with_name("gitdir")
-    return Path(linked.read_text()).parent if linked.exists() else index.parent.parent
+    return index.parent.parent if index.parent.name == ".git" else index.parent.with_name("work dir")
 
 
 damages = pytest.mark.parametrize("damage", [garbage, cut, a_folder, a_link, unreadable, without_objects, split])
@@ -738,7 +786,7 @@ damages = pytest.mark.parametrize("damage", [garbage, cut, a_folder, a_link, unr
 def test_with_a_damaged_index_work_is_seen_and_kept_as_if_it_were_that_of_head(
     host: LocalHost, root: Path, seed: Seed, tmp_path: Path, mode: str, damage: Callable[[Path], None]
 ) -> None:
-    tree, trash = seed(mode=mode), str(tmp_path / "trash")
+    tree = seed(mode=mode)
     tip = commit(tree.workdir, "c", "c\n")
     Path(tree.workdir, "a.txt").write_text("changed\n")
     Path(tree.workdir, "work.txt").write_text("w\n")
@@ -748,25 +796,12 @@ def test_with_a_damaged_index_work_is_seen_and_kept_as_if_it_were_that_of_head(
     assert git.harvest(host, tree).head == tip
     wip = git.fetch(host, tree, host, f"{root}/.git", "refs/heads/wip", uncommitted=True).tip
     assert run(root, "diff", "--name-only", tip, wip).split() == ["a.txt", "work.txt"]
-    git.park(host, tree, trash, "foo")
     run(root, "gc", "-q", "--prune=now")
     run(root, "fsck")
-    back = git.unpark(host, tree, trash, "foo")
-    assert Path(back.workdir, "work.txt").read_text() == "w\n"
-    assert git.diff(host, back, name_only=True).split() == [b"a.txt", b"c", b"work.txt"]
-    git.snapshot_create(host, back, "one")
-    git.snapshot_restore(host, back, "one", "auto")
-    assert seen(back.workdir)[3] == tip and Path(back.workdir, "work.txt").read_text() == "w\n"
-
-
-def test_what_is_staged_in_a_split_index_is_kept_too(host: LocalHost, root: Path, seed: Seed, tmp_path: Path) -> None:
-    tree, trash = seed(), str(tmp_path / "trash")
-    run(tree.workdir, "update-index", "--split-index")
-    messy(tree.workdir)
-    before = full(tree)
-    git.park(host, tree, trash, "foo")
-    run(root, "gc", "-q", "--prune=now")
-    assert full(git.unpark(host, tree, trash, "foo")) == before
+    assert git.diff(host, tree, name_only=True).split() == [b"a.txt", b"c", b"work.txt"]
+    git.snapshot_create(host, tree, "one")
+    git.snapshot_restore(host, tree, "one", "auto")
+    assert seen(tree.workdir)[3] == tip and Path(tree.workdir, "work.txt").read_text() == "w\n"
 
 
 def test_push_to_an_agent_with_a_damaged_index_is_refused(host: LocalHost, root: Path, seed: Seed) -> None:
@@ -776,53 +811,97 @@ def test_push_to_an_agent_with_a_damaged_index_is_refused(host: LocalHost, root:
         git.push(host, f"{root}/.git", commit(root, "more", "more\n"), host, tree)
 
 
-@pytest.mark.parametrize("pruned", [False, True])
-def test_a_worktree_whose_folder_is_gone_has_its_commits_still(
-    host: LocalHost, root: Path, seed: Seed, tmp_path: Path, pruned: bool
-) -> None:
+def test_a_worktree_whose_folder_is_gone_has_its_commits_still(host: LocalHost, root: Path, seed: Seed) -> None:
     Path(root, "a.txt").write_text("not committed by the user\n")
-    tree, trash = seed(), str(tmp_path / "trash")
+    tree = seed()
     Path(tree.workdir, "w").write_text("w\n")
     run(tree.workdir, "add", "w")
     run(tree.workdir, "commit", "-qm", "w")
     tip = run(tree.workdir, "rev-parse", "HEAD")
     shutil.rmtree(tree.workdir)
-    if pruned:
-        run(root, "worktree", "prune")
-
-    def still() -> None:
-        assert git.info(host, {0: tree}) == {0: git.Info(1, None, tip)}
-        assert git.diff(host, tree, name_only=True) == b"w\n"
-        assert git.harvest(host, tree) == git.State(tip, tip)
-        assert git.fetch(host, tree, host, f"{root}/.git").tip == tip
-        assert git.fetch(host, tree, host, f"{root}/.git", "refs/heads/wip", uncommitted=True, force=True).tip == tip
-        with pytest.raises(NotFound, match="is gone"):
-            git.snapshot_create(host, tree, "one")
-
-    still()
-    run(root, "branch", "-D", "wip")
-    git.park(host, tree, trash, "foo")
-    assert run(root, "branch", "--list", "muster/*") == ""
-    run(root, "reflog", "expire", "--expire=now", "--all")
-    run(root, "gc", "-q", "--prune=now")
-    for _ in range(2):  # the second time as after a kill
-        assert git.unpark(host, tree, trash, "foo") == tree
-    assert run(root, "rev-parse", "muster/foo") == tip
-    assert run(root, "for-each-ref", "refs/muster") == ""
-    still()
+    assert git.info(host, {0: tree}) == {0: git.Info(1, None, tip)}
+    assert git.diff(host, tree, name_only=True) == b"w\n"
+    assert git.harvest(host, tree) == git.State(tip, tip)
+    assert git.fetch(host, tree, host, f"{root}/.git").tip == tip
+    assert git.fetch(host, tree, host, f"{root}/.git", "refs/heads/wip", uncommitted=True, force=True).tip == tip
+    with pytest.raises(NotFound, match="is gone"):
+        git.snapshot_create(host, tree, "one")
 
 
-def test_a_branch_that_the_user_has_checked_out_meanwhile_stays(
+# --- the agent's own git directory
+
+
+def test_an_agent_has_the_users_refs_settings_and_hooks_and_changes_only_its_own(
     host: LocalHost, root: Path, seed: Seed, tmp_path: Path
 ) -> None:
+    run(tmp_path, "clone", "-q", "--bare", str(root), "origin.git")
+    run(root, "remote", "add", "origin", str(tmp_path / "origin.git"))
+    run(root, "fetch", "-q")
+    run(root, "remote", "set-head", "origin", "main")
+    run(root, "tag", "-a", "v1", "-m", "v1")
+    run(root, "branch", "muster/other")
+    run(root, "config", "alias.hi", "!echo hi there")
+    run(root, "config", "core.autocrlf", "input")
+    (tmp_path / "more.config").write_text("[alias]\n\tmore = !echo more\n")
+    run(root, "config", "include.path", "../../more.config")
+    hook = root / ".git/hooks/commit-msg"
+    hook.write_text('#!/bin/sh\necho checked >>"$1"\n')
+    hook.chmod(0o755)
+    before = {path: path.read_bytes() for path in (root / ".git").rglob("*") if path.is_file()}
+
     tree = seed()
-    shutil.rmtree(tree.workdir)
-    run(root, "worktree", "prune")
-    run(root, "checkout", "-q", "muster/foo")
-    git.park(host, tree, str(tmp_path / "trash"), "foo")
-    run(root, "rev-parse", "HEAD")
-    git.unpark(host, tree, str(tmp_path / "trash"), "foo")
-    assert run(root, "symbolic-ref", "HEAD") == "refs/heads/muster/foo"
+    ours = run(
+        root, "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads/main", "refs/tags", "refs/remotes"
+    )
+    assert run(tree.workdir, "for-each-ref", "--format=%(objectname) %(refname)").splitlines() == sorted(
+        [*ours.splitlines(), f"{run(root, 'rev-parse', 'HEAD')} refs/heads/muster/foo"],
+        key=lambda line: line.split()[1],
+    )
+    assert run(tree.workdir, "symbolic-ref", "refs/remotes/origin/HEAD") == "refs/remotes/origin/main"
+    assert (run(tree.workdir, "hi"), run(tree.workdir, "more")) == ("hi there", "more")
+    assert run(tree.workdir, "config", "core.autocrlf") == "input"
+    commit(tree.workdir, "a.txt", "agent\n")
+    assert run(tree.workdir, "log", "-1", "--format=%B") == "change\nchecked"
+    run(tree.workdir, "push", "-q", "origin", "HEAD:refs/heads/theirs")
+
+    run(tree.workdir, "config", "alias.hi", "!echo owned")
+    run(tree.workdir, "branch", "-D", "main")
+    run(tree.workdir, "tag", "-d", "v1")
+    Path(run(tree.workdir, "rev-parse", "--git-path", "hooks"), "pre-commit").write_text("#!/bin/sh\nexit 1\n")
+    git.drop(host, f"{root}/.git", "foo")
+    assert {path: path.read_bytes() for path in (root / ".git").rglob("*") if path.is_file()} == before
+
+
+def test_what_an_agent_borrows_outlives_a_prune_of_the_users_repository(
+    host: LocalHost, root: Path, seed: Seed
+) -> None:
+    run(root, "checkout", "-q", "-b", "short-lived")
+    base = commit(root, "a.txt", "short-lived\n")
+    messy(str(root))
+    tree = seed()
+    run(root, "checkout", "-q", "-f", "main")
+    run(root, "branch", "-D", "short-lived")
+    run(root, "reflog", "expire", "--expire=now", "--all")
+    run(root, "gc", "-q", "--prune=now")
+    Path(tree.gitdir, "packed-refs").unlink()  # the user's branch as it was, which nobody promised to keep
+    run(tree.workdir, "fsck", "--no-dangling")
+    run(tree.workdir, "add", "-A")
+    run(tree.workdir, "-c", "user.name=B", "-c", "user.email=b@example.com", "commit", "-qm", "all of it")
+    git.fetch(host, tree, host, f"{root}/.git", "refs/heads/muster/foo")
+    assert run(root, "rev-parse", "muster/foo^") == base
+    git.drop(host, f"{root}/.git", "foo")
+    git.drop(host, f"{root}/.git", "foo")
+    assert run(root, "for-each-ref", "refs/muster") == ""
+
+
+def test_a_git_dir_that_borrows_another_repository_is_refused(host: LocalHost, root: Path, seed: Seed) -> None:
+    tree = seed()
+    Path(tree.gitdir, "commondir").write_text(f"{root}/.git\n")
+    Path(tree.gitdir, "HEAD").write_text("ref: refs/heads/main\n")
+    before = run(root, "rev-parse", "HEAD")
+    with pytest.raises(Refused, match="points to another repository"):
+        git.push(host, f"{root}/.git", commit(root, "more", "more\n"), host, tree)
+    assert run(root, "rev-parse", "main~1") == before
 
 
 # --- snapshots
@@ -886,139 +965,11 @@ def test_an_unfinished_merge_of_an_agent_can_be_harvested(host: LocalHost, seed:
     assert "<<<<<<<" in Path(tree.workdir, "a.txt").read_text() and not Path(tree.workdir, "sub/b.txt").exists()
 
 
-# --- trash
-
-
-def full(tree: git.Tree) -> tuple[object, ...]:
-    return seen(tree.workdir), files(tree.workdir), run(tree.workdir, "reflog")
-
-
-@both
-def test_parked_work_comes_back_exactly(host: LocalHost, root: Path, seed: Seed, tmp_path: Path, mode: str) -> None:
-    tree, trash = seed(mode=mode), str(tmp_path / "tra sh/foo")
-    commit(tree.workdir, ".gitignore", "ignored\n")
-    messy(tree.workdir)
-    Path(tree.workdir, "ignored").write_text("ignored\n")
-    before = full(tree)
-    git.park(host, tree, trash, "foo")
-    assert run(root, "branch", "--list", "muster/*") == "" and not Path(tree.workdir).exists()
-    run(root, "gc", "-q", "--prune=now")
-    run(root, "worktree", "prune")
-    git.park(host, tree, trash, "foo")
-    assert git.unpark(host, tree, trash, "foo") == tree
-    assert full(tree) == before
-    assert run(root, "for-each-ref", "refs/muster") == ""
-    git.park(host, tree, trash, "foo")
-    git.drop(host, f"{root}/.git", "foo")
-    assert run(root, "for-each-ref", "refs/muster") == ""
-
-
-def test_a_parked_agent_comes_back_beside_one_that_took_its_name(
-    host: LocalHost, root: Path, seed: Seed, tmp_path: Path, with_submodule: Path
-) -> None:
-    tree, trash = seed("foo"), str(tmp_path / "trash")
-    messy(tree.workdir)
-    before = full(tree)
-    git.park(host, tree, trash, "foo")
-    other = seed("bar")
-    assert other.gitdir == tree.gitdir
-    back = git.unpark(host, tree, trash, "foo")
-    assert back.gitdir != tree.gitdir and full(back)[1:] == before[1:]
-    assert full(back)[0][:4] == before[0][:4]  # type: ignore[index]
-    assert run(f"{tree.workdir}/libs/l", "status", "--porcelain") == ""
-
-
-def test_unpark_refuses_when_the_branch_or_the_folder_was_made_anew(
-    host: LocalHost, root: Path, seed: Seed, tmp_path: Path
-) -> None:
-    tree, trash = seed(), str(tmp_path / "trash")
-    git.park(host, tree, trash, "foo")
-    run(root, "branch", "muster/foo", "HEAD~1")
-    with pytest.raises(Refused, match="exists again"):
-        git.unpark(host, tree, trash, "foo")
-    run(root, "branch", "-D", "muster/foo")
-    Path(tree.workdir).mkdir()
-    with pytest.raises(Refused, match="in the way"):
-        git.unpark(host, tree, trash, "foo")
-    Path(tree.workdir).rmdir()
-    git.unpark(host, tree, trash, "foo")
-
-
-def killer(folder: Path, count: Path) -> None:
-    """Programs that kill the shell which calls them when a counter runs out: before they act, next time after it."""
-    folder.mkdir()
-    for name in ("git", "mv", "rm", "cp", "mkdir"):
-        real = shutil.which(name)
-        (folder / name).write_text(
-            f'#!/bin/sh\ncase "{name} $*" in git*rev-parse*|git*batch-check*) exec "{real}" "$@" ;; esac\n'
-            f'read -r n <"{count}"\necho $((n - 1)) >"{count}"\n'
-            f'if [ $n = 0 ]; then kill -9 $PPID; exit 1; fi\n"{real}" "$@"\ncode=$?\n'
-            f"if [ $n = 1 ]; then kill -9 $PPID; fi\nexit $code\n"
-        )
-        (folder / name).chmod(0o755)
-
-
-@pytest.mark.parametrize("device", ["same", "other"])
-def test_park_and_unpark_killed_at_any_step_are_finished_by_the_next_call(
-    host: LocalHost, root: Path, seed: Seed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
-) -> None:
-    count, path = tmp_path / "count", os.environ["PATH"]
-    killer(tmp_path / "bin", count)
-    if device == "other":  # links fail between file systems
-        (tmp_path / "bin/ln").write_text("#!/bin/sh\nexit 1\n")
-    tree, trash = seed(), str(tmp_path / "trash")
-    messy(tree.workdir)
-    before = full(tree)
-
-    def killed(act: Callable[..., object], after: int) -> bool:
-        count.write_text(f"{after}\n")
-        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{path}")
-        try:
-            act(host, tree, trash, "foo")
-        except Exception:
-            return True
-        finally:
-            monkeypatch.setenv("PATH", path)
-        return int(count.read_text()) < 0
-
-    steps = 0
-    for act in (git.park, git.unpark):
-        after, going = 0, True
-        while going:
-            if act is git.unpark:
-                git.park(host, tree, trash, "foo")
-            going = killed(act, after)
-            if act is git.park:
-                git.park(host, tree, trash, "foo")
-            tree = git.unpark(host, tree, trash, "foo")
-            assert full(tree) == before
-            after, steps = after + 1, steps + 1
-    assert steps > 30
-
-
-def test_an_agent_in_the_middle_of_a_conflict_can_be_parked(
-    host: LocalHost, root: Path, seed: Seed, tmp_path: Path
-) -> None:
-    tree = seed()
-    run(tree.workdir, "checkout", "-qb", "other")
-    commit(tree.workdir, "a.txt", "theirs\n")
-    run(tree.workdir, "checkout", "-q", "muster/foo")
-    commit(tree.workdir, "a.txt", "ours\n")
-    run(tree.workdir, "merge", "other", check=False)
-    before = full(tree)
-    git.park(host, tree, str(tmp_path / "trash"), "foo")
-    run(root, "branch", "-D", "other")
-    run(root, "reflog", "expire", "--expire=now", "--all")
-    run(root, "gc", "-q", "--prune=now")
-    back = git.unpark(host, tree, str(tmp_path / "trash"), "foo")
-    run(root, "fsck")
-    assert full(back)[1] == before[1] and run(back.workdir, "ls-files", "-u").count("\n") == 2
-
-
 def test_unique_counts_commits_nobody_else_has(host: LocalHost, root: Path, seed: Seed) -> None:
     tree = seed()
     commit(tree.workdir, "one", "1\n")
     tip = commit(tree.workdir, "two", "2\n")
+    git.fetch(host, tree, host, f"{root}/.git", "refs/heads/muster/foo")
     assert git.unique(host, f"{root}/.git", tip, "muster/foo") == 2
     run(root, "tag", "kept", f"{tip}~1")
     assert git.unique(host, f"{root}/.git", tip, "muster/foo") == 1

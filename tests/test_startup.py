@@ -52,6 +52,7 @@ CORE = {
     *("muster", "muster.errors", "muster.model", "muster.host", "muster.fanout", "muster.config", "muster.plugins"),
     *(
         "muster.store",
+        "muster.bindings",
         "muster.evidence",
         "muster.tmux",
         "muster.hosts",

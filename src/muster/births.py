@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from . import hosts, message, notify, store, tmux, workdirs
 from .errors import MusterError, NotFound, Refused, UsageError
-from .host import Found, Host, script
+from .host import Found, Host
 from .model import ENDED, Address, Agent, Spec, Status
 from .plugins import AgentType, Launch, Prepared
 
@@ -56,19 +56,21 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
     try:
         if host.name:
             hosts.remember(fleet.home, host)
+        fleet.bind(host, agent)
         fleet.step("create", "claim", agent.name)
         agent = workdirs.lay(fleet, host, agent, plan)
         workdirs.furnish(fleet, host, agent, plan)
         fleet.step("create", "seed", agent.name)
         agent, files = _prepare(kind, agent, spec, session, rules)
+        fleet.bind(host, agent)
         store.write(host, agent, {**files, **notify.files(fleet, host, agent)})
         fleet.step("create", "record", agent.name)
         tmux.start(host, agent.id, spec.memory)
     except MusterError as error:
-        _take_back(host, agent)
+        _take_back(fleet, host, agent)
         raise store.plainly(error) from error
     except BaseException:
-        _take_back(host, agent)
+        _take_back(fleet, host, agent)
         raise
     fleet.step("create", "start", agent.name)
     one = _found(host, agent)._replace(left_out=plan.nested)
@@ -126,6 +128,11 @@ def clone(fleet: Fleet, one: Found, address: Address, text: str, labels: dict[st
     else:
         session = store.read(one.host, agent.id, "session/*", "usage.json")
     place = address if address.place or not one.status.address.place else address._replace(host=one.status.address.host)
+    if not one.status.bound and fleet.host(place) is not one.host:
+        raise Refused(
+            f"this machine has no record of what {one.status.address} runs, so it is not started on another host",
+            f"muster create NEW TYPE --from {one.status.address}",
+        )
     spec = Spec(
         place,
         agent.type,
@@ -144,12 +151,13 @@ def clone(fleet: Fleet, one: Found, address: Address, text: str, labels: dict[st
         raise
 
 
-def _take_back(host: Host, agent: Agent) -> None:
+def _take_back(fleet: Fleet, host: Host, agent: Agent) -> None:
     """Remove what a failed create made. If even that fails the record stays, and `list` and `gc` tell of it."""
     try:
-        script(host, "stop", agent.id, "0")
+        tmux.stop(host, [agent.id], 0)
         workdirs.take_back(host, agent)
         store.release(host, agent)
+        fleet.unbind(host, agent.id)
     except MusterError:
         pass
 
@@ -164,7 +172,7 @@ def _claim(fleet: Fleet, host: Host, spec: Spec, plan: workdirs.Plan) -> Agent:
         args=spec.args,
         mode=plan.mode,
         repo=plan.home,
-        common=plan.repo.common if plan.repo and plan.mode == "worktree" else "",
+        source=plan.repo.common if plan.repo and plan.mode == "worktree" else "",
         branch=plan.branch.replace("{name}", name),
         base=plan.base,
         origin=plan.url,

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .errors import MusterError, UsageError
+from .errors import MusterError, UsageError, nearest
 
 SECTIONS: dict[str, tuple[str, ...] | None] = {
     "commands": None,
@@ -221,13 +221,6 @@ def quoted(name: str) -> str:
     """A name as it stands in a dotted key."""
     bare = name and all(char.isascii() and (char.isalnum() or char in "-_") for char in name)
     return name if bare else json.dumps(name, ensure_ascii=False)
-
-
-def nearest(word: str, known: list[str]) -> str:
-    import difflib
-
-    found = difflib.get_close_matches(word, known, 1, 0.4)
-    return f"did you mean {found[0]!r}?" if found else f"known: {', '.join(sorted(known))}"
 
 
 def _nest(parts: list[str], leaf: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,10 @@ They become exit codes in `cli.main`, and values beside their item in `fanout`; 
 
 from __future__ import annotations
 
+TYPE_CHECKING = False  # `typing` is slow to load
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 class MusterError(Exception):
     exit_code = 1
@@ -58,3 +62,30 @@ def worst(codes: list[int]) -> int:
     """The one exit code for many results."""
     known = [code for code in WORST_FIRST if code in codes]
     return known[0] if known else (max(codes) if codes else 0)
+
+
+def close(word: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """Return the known words that `word` is probably a misspelling or the beginning of, best first; often none.
+
+    Case and leading dashes are ignored. A wrong suggestion is worse than none, so distant matches are left out.
+    """
+    import difflib
+
+    by_key: dict[str, str] = {}
+    for name in known:
+        by_key.setdefault(name.lstrip("-").lower(), name)
+    key = word.lstrip("-").lower()
+    if key in by_key:
+        return [by_key[key]]
+    begun = [name for name in by_key if name.startswith(key)] if len(key) > 2 else []
+    matches = difflib.get_close_matches(key, by_key, count, 0.7) if key else []
+    if len(begun) == 1:
+        matches = [*begun, *(match for match in matches if match != begun[0])]
+    return [by_key[match] for match in matches[:count]]
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a hint: the known word that `word` probably stands for, or all of them."""
+    words = list(known)
+    found = close(word, words, 1)
+    return f"did you mean {found[0]!r}?" if found else f"known: {', '.join(sorted(words))}"

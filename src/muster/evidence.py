@@ -9,10 +9,12 @@ import math
 import re
 from typing import Any
 
-from .model import Agent, Evidence, Status
+from .model import Agent, Alarm, Evidence, Status
 
 #: Reasons that say of a lost agent that a `create` or `destroy` of it was cut off: it can be put away.
 CUT_OFF = ("create was interrupted", "never started", "destroy was interrupted")
+#: Reason of an agent whose processes run although tmux has no session of it: they are ending, or `stop` ends them.
+WITHOUT_SESSION = "session gone, still running"
 #: How long a half-made agent on another machine is still taken to be under way.
 CREATING_GRACE = 120.0
 
@@ -41,6 +43,16 @@ REASON = {
 }
 
 
+def changed(alarms: tuple[Alarm, ...], now: float) -> list[Evidence]:
+    """Return what `explain` shows of fields that an agent's host tells differently from what muster wrote."""
+    return [
+        Evidence(
+            "record", now, f"{alarm.field} is {alarm.told!r} on its host, muster wrote {alarm.recorded!r}; ignored"
+        )
+        for alarm in alarms
+    ]
+
+
 def judge(
     agent: Agent,
     events: dict[str, dict[str, Any]],
@@ -51,11 +63,13 @@ def judge(
     creator_alive: bool | None = None,
     last_line: str = "",
     shows: dict[str, str] | None = None,
+    processes: int = 0,
 ) -> Status:
     """The state of one agent. `speaks`: its type fires events for its turns.
 
     `pane` is what tmux says of its session, or None when there is no such session. `shows`: what the last line of its terminal
     looks like (a regular expression) in which state; it counts where the agent's client does not speak, or has not yet.
+    `processes`: how many of its processes run without a session.
     """
     events = dict(events)
     client = events.pop("client", {})
@@ -68,6 +82,8 @@ def judge(
         seen.append(Evidence("client's status", client_at, str(client["status"])))
     if pane is None:
         seen.append(Evidence("tmux", now, "no session"))
+        if processes:
+            seen.append(Evidence("process table", now, f"processes of the agent: {processes}"))
     elif pane["dead"]:
         seen.append(Evidence("tmux", now, f"the process ended ({_ending(pane)})"))
     else:
@@ -115,6 +131,8 @@ def judge(
             return status("starting", "", agent.created, "it is being created")
         if not started:
             return status("lost", "never started", agent.created, "there is a record and no session")
+        if processes:
+            return status("working", WITHOUT_SESSION, started, f"its session is gone, {processes} of its processes run")
         return status("lost", "its session is gone", started, "no end was recorded and tmux has no session")
 
     shown = _shown(last_line, shows or {})
@@ -234,6 +252,15 @@ def last_word(events: dict[str, dict[str, Any]]) -> str:
     return ": ".join(words).strip().partition("\n")[0]
 
 
+def question(status: Status, events: dict[str, dict[str, Any]]) -> str:
+    """Return the whole text of what a waiting agent asks; empty if it does not wait or its client does not say."""
+    if status.state != "waiting":
+        return ""
+    asked = [events[kind] for kind in ("ask", "permission", "limit") if kind in events]
+    event = max(asked, key=_time, default={})
+    return ": ".join(str(event[key]) for key in ("name", "tool", "text", "detail") if event.get(key)).strip()
+
+
 def _ended(status: Any, code: int, why: str, since: float) -> Status:
     if why == "timeout":
         result: Status = status("failed", "timeout", since, "its time was up", code)
@@ -260,7 +287,7 @@ def _finite(value: object) -> float | None:
 
 def _tell(event: dict[str, Any]) -> str:
     rest = {key: value for key, value in event.items() if key not in ("t", "kind")}
-    return ", ".join(f"{key}={str(value)[:80]!r}" for key, value in rest.items())
+    return ", ".join(f"{key}={str(value)[:300]!r}" for key, value in rest.items())
 
 
 def _ending(pane: dict[str, Any]) -> str:

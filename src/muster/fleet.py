@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from . import config, evidence, fanout, hosts, store, tmux
-from .errors import MusterError, NotFound, TimedOut, Unreachable, UsageError
+from . import bindings, config, evidence, fanout, hosts, store, tmux
+from .errors import MusterError, NotFound, TimedOut, Unreachable, UsageError, close
 from .host import Found, Host, shell_file
-from .model import ENDED, LIVE, Address, Agent, Bill, Load, Spec, Status
+from .model import ENDED, LIVE, Address, Agent, Alarm, Bill, Load, Spec, Status
 from .plugins import CLIENTS, AgentType, agent_type
 from .providers import local
 
@@ -88,6 +88,8 @@ class Fleet:
         """So long a repository counts as it was last seen: a run makes many agents of the same one."""
         self._sources: dict[tuple[str, str], tuple[float, Any]] = {}
         self._looking = threading.Lock()
+        self.alarmed: dict[str, tuple[Alarm, ...]] = {}
+        """Agents whose host told another record than muster wrote, by address."""
 
     def lately(self, what: str, path: str, look: Callable[[Host, str], T]) -> T:
         """What `look` says of a path on this machine, or said a moment ago (`source_seconds`)."""
@@ -120,6 +122,29 @@ class Fleet:
         if place not in self._hosts:
             self._hosts[place] = hosts.find(address, self.config.section("hosts"))
         return self._hosts[place]
+
+    def bind(self, host: Host, agent: Agent, before: Agent | None = None) -> None:
+        """Keep this machine's own copy of a record that is about to be written to a host."""
+        try:
+            bindings.write(self.home, hosts.place_of(host), agent, before)
+        except OSError as error:
+            raise MusterError(f"cannot keep the record of {agent.name}: {error.strerror}: {self.home}") from error
+
+    def unbind(self, host: Host, agent_id: str) -> None:
+        bindings.remove(self.home, hosts.place_of(host), agent_id)
+
+    def bound(self, host: Host, told: Agent, host_home: str) -> tuple[Agent, tuple[Alarm, ...], bool]:
+        """What may be acted on of a record that a host told, how that differs, and whether it is known here."""
+        binding = bindings.read(self.home, hosts.place_of(host), told.id)
+        agent, alarms = bindings.bind(told, binding, host_home)
+        return agent, alarms, binding is not None
+
+    def adopt(self, one: Found, repo: str) -> Found:
+        """Keep a record of an agent that this machine has none of, with the repository that the user named for it."""
+        agent = one.agent._replace(repo=repo)
+        self.bind(one.host, agent)
+        store.write(one.host, agent)
+        return one._replace(status=one.status._replace(agent=agent, bound=True))
 
     def type(self, name: str) -> AgentType:
         return agent_type(name, self.config.section("types"))
@@ -176,14 +201,15 @@ class Fleet:
         """
         found: dict[tuple[str, str], Found] = {}
         errors: list[MusterError] = []
-        exact = [name for name in names if not _is_glob(name)]
-        globs = [name for name in names if _is_glob(name)]
+        exact = [name for name in names if not is_glob(name)]
+        globs = [name for name in names if is_glob(name)]
         if not names and not labels and not everything:
             raise UsageError("no agent was named", "name agents, or use globs, -l KEY=VALUE, --all, or - for stdin")
         surveys: dict[str, list[Status]] = {}
         for name in exact:
             try:
-                one = self._exact(Address.parse(name), surveys)
+                # For one name its host reads one agent; for several names, all agents once.
+                one = (self.seek(name) if len(exact) == 1 else None) or self._exact(Address.parse(name), surveys)
                 found[one.host.name, one.agent.id] = one
             except MusterError as error:
                 errors.append(error)
@@ -208,7 +234,7 @@ class Fleet:
 
     def get(self, name: str) -> Found:
         """The one agent of that exact name."""
-        if _is_glob(name):
+        if is_glob(name):
             chosen, errors = self.select([name])
             if errors:
                 raise errors[0]
@@ -221,7 +247,8 @@ class Fleet:
         """The one agent of that exact name, asked for on its own host only; None where there is none."""
         address = Address.parse(name)
         for status in self._glance(self.host(address), one=(address.name, "")).statuses:
-            return self._found(status)
+            if status.agent.name == address.name:  # a host may hand out another agent under this name
+                return self._found(status)
         return None
 
     def look(self, one: Found) -> Status:
@@ -329,8 +356,30 @@ class Fleet:
 
         return births.start(self, one)
 
-    def stop(self, one: Found, grace: float = 5.0) -> None:
-        tmux.stop(one.host, one.agent.id, grace)
+    def stop(self, one: Found, grace: float = 5.0) -> tmux.Stopped:
+        """End every process of the agent. Its work dir, branch and conversation stay."""
+        return self.stop_all([one], grace)[0].get()
+
+    def stop_all(self, chosen: Sequence[Found], grace: float = 5.0) -> list[fanout.Outcome[Found, tmux.Stopped]]:
+        """The same for many agents, in one round trip to each host; results in the given order."""
+        by_host: dict[str, list[Found]] = {}
+        for one in chosen:
+            by_host.setdefault(one.host.name, []).append(one)
+
+        def stop(group: list[Found]) -> dict[str, tmux.Stopped]:
+            return tmux.stop(group[0].host, [one.agent.id for one in group], grace)
+
+        done = dict(zip(by_host, fanout.each(stop, by_host.values()), strict=True))
+
+        def of(one: Found) -> fanout.Outcome[Found, tmux.Stopped]:
+            outcome = done[one.host.name]
+            if outcome.error is not None:
+                return fanout.Outcome(one, None, outcome.error)
+            stopped = outcome.get().get(one.agent.id)
+            error = None if stopped else NotFound(f"{one.status.address} is gone", "muster list")
+            return fanout.Outcome(one, stopped, error)
+
+        return [of(one) for one in chosen]
 
     def exec(self, one: Found, argv: Sequence[str], *, terminal: bool, **streams: Any) -> subprocess.Popen[bytes]:
         """A command in the agent's work dir, on the caller's own streams."""
@@ -361,15 +410,26 @@ class Fleet:
         check_name(new)
         if agent.branch == f"muster/{agent.name}" and agent.mode in ("worktree", "mirror"):
             agent = agent._replace(branch=git.rename(one.host, tree(agent), f"muster/{new}").branch)
-        return store.rename(one.host, agent, new)
+        if not one.status.bound:
+            return store.rename(one.host, agent, new)
+        self.bind(one.host, agent._replace(name=new), one.agent)
+        try:
+            renamed = store.rename(one.host, agent, new)
+        except MusterError:
+            self.bind(one.host, agent)
+            raise
+        self.bind(one.host, renamed)
+        return renamed
 
     def label(self, one: Found, labels: Mapping[str, str], remove: Iterable[str] = ()) -> Agent:
         # The record as it is now: a destroy may have marked it since it was selected.
-        now = self.look(one).agent
-        merged = {**now.labels, **labels}
+        status = self.look(one)
+        merged = {**status.agent.labels, **labels}
         for key in remove:
             merged.pop(key, None)
-        agent = now._replace(labels=merged)
+        agent = status.agent._replace(labels=merged)
+        if status.bound:
+            self.bind(one.host, agent)
         store.write(one.host, agent)
         return agent
 
@@ -383,6 +443,12 @@ class Fleet:
         from . import trash
 
         return trash.destroy(self, one)
+
+    def destroy_all(self, chosen: Sequence[Found]) -> list[fanout.Outcome[Found, dict[str, Any]]]:
+        """The same for many agents; results in the given order."""
+        from . import trash
+
+        return trash.destroy_all(self, chosen)
 
     def trash(self) -> list[dict[str, Any]]:
         from . import trash
@@ -428,11 +494,23 @@ class Fleet:
         return work.patch(one)
 
     def pull(
-        self, one: Found, *, how: str = "", uncommitted: bool = False, force: bool = False, to: str = ""
+        self,
+        one: Found,
+        *,
+        how: str = "",
+        uncommitted: bool = False,
+        force: bool = False,
+        to: str = "",
+        empty: bool = True,
     ) -> dict[str, Any]:
         from . import work
 
-        return work.pull(self, one, how=how, uncommitted=uncommitted, force=force, to=to)
+        return work.pull(self, one, how=how, uncommitted=uncommitted, force=force, to=to, empty=empty)
+
+    def uncommitted_files(self, one: Found) -> list[str]:
+        from . import work
+
+        return work.uncommitted_files(one)
 
     def pull_files(self, one: Found, patterns: list[str], to: str = "") -> list[str]:
         from . import work
@@ -503,8 +581,7 @@ class Fleet:
             if status.agent.name == address.name:
                 return Found(host, status)
         listing = self.survey()
-        same = [s for s in listing.statuses if s.agent.name == address.name]
-        raise NotFound(f"there is no agent {address}", _names(same or listing.statuses, "did you mean" if same else ""))
+        raise NotFound(f"there is no agent {address}", _nearest(address, listing.statuses))
 
     def _survey(self, host: Host) -> list[Status]:
         return self._glance(host).statuses
@@ -518,23 +595,31 @@ class Fleet:
             hosts.remember(self.home, host)
         statuses = []
         for seen in survey.agents:
+            agent, alarms, bound = self.bound(host, seen.agent, survey.home)
             status = evidence.judge(
-                seen.agent,
+                agent,
                 seen.events,
                 seen.pane,
                 survey.now,
-                speaks=(kind := self._known(seen.agent.type)).speaks,
+                speaks=(kind := self._known(agent.type)).speaks,
                 creator_alive=seen.creator_alive,
                 last_line=seen.last_line,
                 shows=kind.shows,
+                processes=seen.processes,
             )
             said = evidence.last_word(seen.events)
+            if alarms:
+                self.alarmed[str(status._replace(host=host.name, provider=host.provider).address)] = alarms
+                status = status._replace(evidence=(*status.evidence, *evidence.changed(alarms, survey.now)))
             statuses.append(
                 status._replace(
                     host=host.name,
                     provider=host.provider,
                     usage=seen.usage,
                     result=seen.result,
+                    question=evidence.question(status, seen.events),
+                    bound=bound,
+                    alarms=alarms,
                     last_line=said or ("" if kind.speaks and status.state == "working" else seen.last_line),
                 )
             )
@@ -552,13 +637,19 @@ class Fleet:
         return self._kinds[name]
 
 
-def _is_glob(name: str) -> bool:
+def is_glob(name: str) -> bool:
     return any(char in name for char in "*?[")
 
 
-def _names(statuses: Iterable[Status], lead: str = "agents") -> str:
+def _nearest(address: Address, statuses: Sequence[Status]) -> str:
+    """Return a hint: the agents of that name on other hosts, those with a similar name, or else all."""
+    names = close(address.name, {status.agent.name for status in statuses})
+    meant = [str(status.address) for name in names for status in statuses if status.agent.name == name]
+    return f"did you mean {' or '.join(meant[:3])}?" if meant else _names(statuses)
+
+
+def _names(statuses: Iterable[Status]) -> str:
     names = [str(status.address) for status in statuses]
     if not names:
         return "there are no agents; muster create makes one"
-    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    return f"{lead or 'agents'}: {shown}"
+    return "agents: " + ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -83,6 +83,8 @@ class Fetched(NamedTuple):
     """What the ref was before; empty when it is new."""
     head: str
     """Where the agent is; not `tip` when it works on another branch."""
+    planted: tuple[str, ...] = ()
+    """Hooks, and settings that run programs, which the agent added to its own git directory. Nothing of them is run."""
 
 
 class Snapshot(NamedTuple):
@@ -139,15 +141,24 @@ def harvest(host: Host, tree: Tree) -> State:
 # --- work dirs
 
 
-def seed_worktree(host: Host, repo: Repo, workdir: str, shadow: str, branch: str, base: str, state: str) -> Tree:
-    """A work tree of the user's repository on a new branch at `base`, with `state` (equal to `base` when clean) in it.
+def seed_worktree(
+    host: Host, repo: Repo, workdir: str, shadow: str, own: str, id: str, branch: str, base: str, state: str
+) -> Tree:
+    """A work tree on a new branch at `base`, with `state` (equal to `base` when clean) in it.
 
-    Raises `Refused` when the branch exists or the folder is not empty; then nothing is left behind.
+    Its git directory, `own`, belongs to the agent and borrows the objects of the user's repository, where only a ref of
+    muster's own is written. Raises `Refused` when the branch cannot be brought back later or the folder is not empty;
+    then nothing is left behind.
     """
     _whole(base, state)
-    args = (repo.top or repo.common, repo.common, workdir, shadow, branch, base, state, repo.format, repo.exclude)
-    gitdir = _ask(host, "seed", "worktree", *args, what=f"cannot make the work tree {workdir}")
-    return Tree(workdir, shadow, _text(gitdir), repo.common, branch)
+    args = (repo.top or repo.common, repo.common, repo.gitdir, workdir, shadow, own, held(id), branch, base, state)
+    _ask(host, "seed", "worktree", *args, repo.format, repo.exclude, what=f"cannot make the work tree {workdir}")
+    return Tree(workdir, shadow, own, own, branch)
+
+
+def held(id: str) -> str:
+    """The ref in the user's repository that keeps alive what an agent's work tree borrows."""
+    return f"refs/muster/held/{id}"
 
 
 def seed_mirror(
@@ -220,31 +231,46 @@ def info(host: Host, trees: Mapping[Key, Tree]) -> dict[Key, Info]:
     told = dict.fromkeys(trees, Info(None, None, ""))
     keys = list(trees)
     for line in _text(_ask(host, "work", "info", input=os.fsencode(text))).splitlines():
-        number, ahead, dirty, head = line.split(" ")
-        told[keys[int(number)]] = Info(int(ahead), None if dirty == "-" else int(dirty), _sha(head))
+        try:
+            number, ahead, dirty, head = line.split(" ")
+            told[keys[_count(number)]] = Info(_count(ahead), None if dirty == "-" else _count(dirty), _sha(head))
+        except (ValueError, IndexError) as error:
+            raise MusterError(f"git gave {line[:80]!r} where a count of changes was expected") from error
     return told
 
 
 def fetch(
-    host: Host, tree: Tree, to: Host, common: str, ref: str = "", *, uncommitted: bool = False, force: bool = False
+    host: Host,
+    tree: Tree,
+    to: Host,
+    common: str,
+    ref: str = "",
+    *,
+    uncommitted: bool = False,
+    force: bool = False,
+    base: str = "",
 ) -> Fetched:
     """Bring the agent's branch into the repository at `common` on `to`, as `ref` (or only its objects).
 
-    With `uncommitted` the tip is one more commit, of what is not committed. Raises `Refused` when `ref` is checked
+    With `uncommitted` the tip is one more commit, of what is not committed. A ref that does not exist is not made for
+    the commit `base`. Raises `Refused` when `ref` is checked
     out somewhere, or has commits the agent lacks and `force` is off.
     """
     asked = _ask(host, "work", "tip", *_where(tree), "1" if uncommitted else "")
-    tip, head = map(_sha, _text(asked).split())
-    old = bring(host, tree.shadow, to, common, tip, ref, force=force)
-    return Fetched(tip, old, head)
+    line, _, planted = _text(asked).partition("\n")
+    tip, head = _pair(line)
+    old = bring(host, tree.shadow, to, common, tip, ref, force=force, base=base)
+    return Fetched(tip, old, head, tuple(name[:200] for name in planted.splitlines()[:40]))
 
 
-def bring(host: Host, gitdir: str, to: Host, common: str, commit: str, ref: str = "", *, force: bool = False) -> str:
+def bring(
+    host: Host, gitdir: str, to: Host, common: str, commit: str, ref: str = "", *, force: bool = False, base: str = ""
+) -> str:
     """Copy `commit` and all it needs between object stores and set `ref` to it; returns what `ref` was."""
     _whole(commit)
     haves = _haves(to, common, commit)
     wants = [] if commit in haves else [commit]
-    args = (common, ref, commit, "1" if force else "")
+    args = (common, ref, commit, "1" if force else "", base)
     return _text(_send(host, gitdir, wants, haves, to, "work", "land", *args)).strip()
 
 
@@ -263,14 +289,22 @@ def push(source: Host, common: str, commit: str, host: Host, tree: Tree, *, merg
     return _sha(_text(_send(source, common, wants, haves, host, "work", "advance", *args)).strip())
 
 
-def integrate(host: Host, top: str, ref: str, how: str = "merge", message: str = "") -> str:
-    """Merge, squash, or rebase (replay on top) `ref` into what is checked out at `top`; returns the new HEAD.
+def uncommitted_files(host: Host, tree: Tree) -> list[str]:
+    """Return the paths that differ from the last commit, untracked ones included, ignored ones not."""
+    raw = _ask(host, "work", "uncommitted", *_where(tree), what="cannot read the work dir")
+    return sorted(entry[3:].decode("utf-8", "replace") for entry in raw.split(b"\0") if entry)
+
+
+def integrate(host: Host, top: str, ref: str, how: str = "merge", message: str = "") -> tuple[str, str]:
+    """Merge, squash, or rebase (replay on top) `ref` into what is checked out at `top`.
+
+    Returns HEAD before and after; they are equal when there was nothing to integrate.
 
     All is computed before the tree is touched: a conflict raises `Refused` naming the files, and nothing has changed.
     """
     if how not in ("merge", "rebase", "squash"):
         raise ValueError(how)
-    return _sha(_text(_ask(host, "work", "integrate", top, ref, how, message, what=f"cannot {how} {ref}")).strip())
+    return _pair(_text(_ask(host, "work", "integrate", top, ref, how, message, what=f"cannot {how} {ref}")))
 
 
 def rename(host: Host, tree: Tree, branch: str) -> Tree:
@@ -297,8 +331,8 @@ def snapshot_create(host: Host, tree: Tree, id: str, comment: str = "") -> str:
 def snapshot_list(host: Host, tree: Tree) -> list[Snapshot]:
     """Oldest first."""
     lines = _text(_ask(host, "snapshot", "snapshots", tree.shadow)).splitlines()
-    rows = (line.split("\0", 3) for line in lines)
-    return [Snapshot(id, state, int(time or 0), comment) for id, state, time, comment in rows]
+    rows = ([*line.split("\0", 3), "", "", ""][:4] for line in lines)
+    return [Snapshot(id, state, _count(time or "0"), comment) for id, state, time, comment in rows]
 
 
 def snapshot_restore(host: Host, tree: Tree, id: str, auto: str) -> None:
@@ -311,42 +345,20 @@ def snapshot_delete(host: Host, tree: Tree, id: str) -> None:
     _ask(host, "snapshot", "forget", tree.shadow, id)
 
 
-# --- trash
-
-
-def park(host: Host, tree: Tree, trash: str, id: str) -> None:
-    """Move the work dir (and, for a worktree, its part of the repository) to `trash` and delete its branch.
-
-    `refs/muster/trash/ID` keeps every commit and staged file alive. May be killed anywhere and called again.
-    """
-    _ask(host, "trash", "park", *_parts(tree), trash, id, what=f"cannot put {tree.workdir} away")
-
-
-def unpark(host: Host, tree: Tree, trash: str, id: str, branch: str = "") -> Tree:
-    """The reverse of `park`, with its branch called `branch` from now on.
-
-    Raises `Refused` when the folder or a branch of that name has been made anew meanwhile.
-    """
-    new = branch or tree.branch
-    gitdir = _ask(host, "trash", "unpark", *_parts(tree), trash, id, new, what=f"cannot bring {tree.workdir} back")
-    return tree._replace(gitdir=_text(gitdir), branch=new)
+# --- what the user's repository keeps
 
 
 def drop(host: Host, common: str, id: str) -> None:
-    """Let go of what `park` kept alive."""
-    _ask(host, "trash", "drop", common, id)
+    """Stop keeping alive what the work tree of an agent borrowed."""
+    _ask(host, "trash", "drop", common, held(id))
 
 
 def unique(host: Host, common: str, rev: str, branch: str = "") -> int:
     """How many commits of `rev` no branch other than `branch`, no tag and no remote branch has."""
-    return int(_ask(host, "trash", "unique", common, rev, branch))
+    return _count(_text(_ask(host, "trash", "unique", common, rev, branch)).strip())
 
 
 # --- how it is asked
-
-
-def _parts(tree: Tree) -> tuple[str, str, str, str]:
-    return tree.common, tree.gitdir, tree.workdir, tree.branch
 
 
 def _where(tree: Tree) -> tuple[str, str, str, str]:
@@ -414,7 +426,7 @@ def _output(done: subprocess.CompletedProcess[bytes], what: str) -> bytes:
 
 def _state(output: bytes) -> State:
     line, _, nested = output.partition(b"\n")
-    head, state = map(_sha, _text(line).split())
+    head, state = _pair(_text(line))
     return State(head, state, tuple(_text(nested).split("\0")[:-1]))
 
 
@@ -422,8 +434,19 @@ def _text(output: bytes) -> str:
     return os.fsdecode(output)
 
 
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise MusterError(f"git gave {text[:80]!r} where a number was expected")
+    return int(text)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    first, _, second = text.strip().partition(" ")
+    return _sha(first), _sha(second)
+
+
 def _sha(text: str) -> str:
-    """Agents' hosts are believed only so far."""
+    """A host may answer anything: only the name of a commit is one."""
     if len(text) not in (40, 64) or not set(text) <= set("0123456789abcdef"):
         raise MusterError(f"git gave {text[:80]!r} where a commit was expected")
     return text

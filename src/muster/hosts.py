@@ -39,8 +39,13 @@ def remembered(home: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+def place_of(host: Host) -> str:
+    """The word that names a host in an address; empty for the user's own machine."""
+    return host.name if host.provider in ("local", "ssh") else f"{host.name}.{host.provider}"
+
+
 def remember(home: str, host: Host) -> None:
-    place = host.name if host.provider == "ssh" else f"{host.name}.{host.provider}"
+    place = place_of(host)
     path = os.path.join(home, "hosts", _file(place))
     if 0 <= time.monotonic() - _noted.get(path, -FRESH_SECONDS) < FRESH_SECONDS:
         return

@@ -88,6 +88,8 @@ class Agent(NamedTuple):
     mode: str = ""
     gitdir: str = ""
     common: str = ""
+    source: str = ""
+    """The git directory on the user's machine whose objects a worktree borrows."""
     repo: str = ""
     branch: str = ""
     base: str = ""
@@ -158,6 +160,14 @@ class Evidence(NamedTuple):
     state: str = ""
 
 
+class Alarm(NamedTuple):
+    """A field of an agent's record that its host tells differently from what muster wrote."""
+
+    field: str
+    recorded: str
+    told: str
+
+
 class Status(NamedTuple):
     """An agent as last seen. Never stored."""
 
@@ -176,8 +186,13 @@ class Status(NamedTuple):
     until: float | None = None
     refused: float | None = None
     """When its model was last seen to refuse it, where its client tries again by itself."""
+    question: str = ""
+    """What a waiting agent asks, whole; empty if it does not wait or its client does not say."""
     result: str = ""
     """The first line of what it submitted; nobody has looked into it."""
+    bound: bool = True
+    """Whether this machine has its own copy of the agent's record. Without it the agent has no repository here."""
+    alarms: tuple[Alarm, ...] = ()
 
     @property
     def address(self) -> Address:

@@ -38,6 +38,10 @@ TROUBLE = (
 )
 
 
+class NoSpace(MusterError):
+    """The disk is full, or the quota is used up."""
+
+
 class Seen(NamedTuple):
     """One agent as its host shows it; evidence, not yet a verdict."""
 
@@ -49,13 +53,17 @@ class Seen(NamedTuple):
     creator_alive: bool | None
     result: str
     """The first line of what it submitted."""
+    processes: int = 0
+    """How many processes it has although its session is gone and no end was recorded."""
 
 
 class Survey(NamedTuple):
     now: float
     agents: list[Seen]
-    """One for each folder; `phase` is `unreadable` where the record in it is none."""
+    """One for each folder; `phase` is `unreadable` if agent.json cannot be parsed."""
     load: Load = Load()
+    home: str = ""
+    """The state folder of the host."""
 
 
 def new_id(name: str) -> str:
@@ -79,10 +87,11 @@ def survey(
     if done.returncode:
         raise CommandFailed("survey", done.returncode, done.stderr, "muster doctor shows what is missing")
     text, _, tails = done.stdout.partition(b"\ntails\n")
-    now, burden = 0.0, Load()
+    now, burden, home = 0.0, Load(), ""
     panes: dict[str, dict[str, Any]] = {}
     files: dict[str, dict[str, str]] = {}
     names: dict[str, str] = {}
+    processes: dict[str, int] = {}
     for line in text.decode("utf-8", "replace").split("\n"):
         kind, _, rest = line.partition(" ")
         if kind == "file":
@@ -106,8 +115,13 @@ def survey(
                 "command": command,
                 "retries": _int(retries) > 0,
             }
+        elif kind == "alive":
+            agent_id, _, count = rest.partition(" ")
+            processes[agent_id] = _int(count)
         elif kind == "now":
             now = float(rest)
+        elif kind == "home":
+            home = rest
         elif kind == "load":
             burden = _load(rest)
     lines = _tails(tails)
@@ -126,9 +140,20 @@ def survey(
         if status := _status(agent, found):
             events["client"] = status
         usage, result = _object(found.get("usage.json", "")), found.get("result.json", "")
-        agents.append(Seen(agent, events, panes.get(agent_id), usage, lines.get(agent_id, ""), maker, result))
+        agents.append(
+            Seen(
+                agent,
+                events,
+                panes.get(agent_id),
+                usage,
+                lines.get(agent_id, ""),
+                maker,
+                result,
+                processes.get(agent_id, 0),
+            )
+        )
     agents.sort(key=lambda seen: (seen.agent.created, seen.agent.name))
-    return Survey(now, agents, burden)
+    return Survey(now, agents, burden, home)
 
 
 def _load(text: str) -> Load:
@@ -415,7 +440,7 @@ def plainly(error: MusterError) -> MusterError:
     for sign, what, hint in TROUBLE:
         if sign in error.stderr and (not error.hint or sign in FULL):
             line = next(line for line in error.stderr.splitlines() if sign in line)
-            return MusterError(f"{what}: {line.strip()}", hint)
+            return (NoSpace if sign in FULL else MusterError)(f"{what}: {line.strip()}", hint)
     if error.code == 127 and not error.hint:
         error.hint = "muster doctor shows what is missing"
     return error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import subprocess
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from .errors import Refused
 from .host import SH, CommandFailed, Host, checked, script, shell_file
@@ -26,9 +28,33 @@ def start(host: Host, agent_id: str, memory: int = 0, cols: int = COLS, rows: in
     return True
 
 
-def stop(host: Host, agent_id: str, grace: float = 5.0) -> None:
-    """Keep the last screen, end every process of the agent, remove the session."""
-    checked(host, "stop", agent_id, str(int(grace * 20)))
+class Stopped(NamedTuple):
+    """What `stop` found of an agent."""
+
+    live: bool
+    """It had a session in which its program ran."""
+    processes: int
+    """How many processes it had although it had no such session."""
+
+
+#: Ids that fit into one command line, over ssh too.
+AT_ONCE = 500
+
+
+def stop(host: Host, agent_ids: Sequence[str], grace: float = 5.0) -> dict[str, Stopped]:
+    """Keep the last screens, end every process of these agents, remove their sessions; all of a host in one round trip.
+
+    An agent that is gone is missing from the result.
+    """
+    found: dict[str, Stopped] = {}
+    for start in range(0, len(agent_ids), AT_ONCE):
+        ids = agent_ids[start : start + AT_ONCE]
+        said = checked(host, "stop", str(int(grace * 20)), *ids, input=bin_files()["bin/reap"])
+        for line in said.decode("utf-8", "replace").splitlines():
+            agent_id, *words = line.split(" ")
+            if len(words) == 2 and agent_id in ids:
+                found[agent_id] = Stopped(words[0] == "1", int(words[1]) if words[1].isdigit() else 0)
+    return found
 
 
 def screen(host: Host, agent_id: str, *, ansi: bool = False, scrollback: bool = False) -> str | None:

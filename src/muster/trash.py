@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from . import evidence, fanout, git, store, tmux
-from .errors import MusterError, NotFound, Refused
+from . import bindings, evidence, fanout, git, hosts, store, tmux
+from .errors import MusterError, NotFound, Refused, UsageError
 from .host import CommandFailed, Found, Host, checked, script
-from .model import Address, Agent, Status
+from .model import Address, Agent, Status, check_name
 from .workdirs import tree, unregister
 
 if TYPE_CHECKING:
     from .fleet import Fleet
 
+T = TypeVar("T")
 DAYS = 30
 #: Kinds of left-overs that no record explains: what each is, and what `gc` does with it.
 LEFT = {
@@ -25,6 +25,7 @@ LEFT = {
     "folder": ("empty", "removed"),
     "name": ("empty", "removed"),
     "session": ("without a record", "removed"),
+    "process": ("without a record", "ended"),
     "scratch": ("of a killed muster", "removed"),
 }
 
@@ -52,48 +53,100 @@ class Gone(NamedTuple):
         )
 
 
+class _Marked(NamedTuple):
+    """An agent whose destroy has begun: it is recorded, and nobody else can destroy it."""
+
+    one: Found
+    agent: Agent
+    owner: str
+
+
 def destroy(fleet: Fleet, one: Found) -> dict[str, Any]:
     """Mark, stop, park, forget. Killed in between, the agent is still listed, and `destroy` again goes on."""
-    owner = store.lock(one.host, one.agent.id, "destroy.lock", 60)
-    if not owner:
-        raise Refused(f"{one.status.address} is being destroyed by another muster", "muster list")
+    return destroy_all(fleet, [one])[0].get()
+
+
+def destroy_all(fleet: Fleet, chosen: Sequence[Found]) -> list[fanout.Outcome[Found, dict[str, Any]]]:
+    """The same for many agents; those of one host are stopped in one round trip. Results in the given order."""
+    held: dict[tuple[str, str], _Marked] = {}
+
+    def mark(one: Found) -> _Marked:
+        if _key(one) not in held:
+            owner = store.lock(one.host, one.agent.id, "destroy.lock", 60)
+            if not owner:
+                raise Refused(f"{one.status.address} is being destroyed by another muster", "muster list")
+            held[_key(one)] = _Marked(one, one.agent, owner)
+        held[_key(one)] = held[_key(one)]._replace(agent=_mark(fleet, one))
+        return held[_key(one)]
+
+    def finish(stopped: fanout.Outcome[Found, tmux.Stopped]) -> dict[str, Any]:
+        stopped.get()
+        marked = held[_key(stopped.item)]
+        fleet.step("destroy", "stop", marked.agent.name)
+        done = _with_room(stopped.item, lambda: _put_away(fleet, stopped.item.host, marked.agent))
+        del held[_key(stopped.item)]  # its lock is in the trash with the rest
+        return done
+
+    results: dict[tuple[str, str], fanout.Outcome[Found, dict[str, Any]]] = {}
     try:
-        return _destroy(fleet, one)  # the lock goes to the trash with the rest
-    except BaseException:
-        store.unlock(one.host, one.agent.id, "destroy.lock", owner)
-        raise
+        marks = fanout.each(lambda one: _with_room(one, lambda: mark(one)), chosen, 4)
+        for outcome in marks:
+            results[_key(outcome.item)] = fanout.Outcome(outcome.item, None, outcome.error)
+        stopped = fleet.stop_all([outcome.item for outcome in marks if outcome.error is None])
+        for ended in fanout.each(finish, stopped, 4):
+            results[_key(ended.item.item)] = fanout.Outcome(ended.item.item, ended.value, ended.error)
+    finally:
+        for marked in held.values():
+            store.unlock(marked.one.host, marked.one.agent.id, "destroy.lock", marked.owner)
+    return [results[_key(one)] for one in chosen]
 
 
-def _destroy(fleet: Fleet, one: Found) -> dict[str, Any]:
-    host, agent = one.host, _whole(one.host, one.agent)
-    at = tree(agent)
-    kept = agent.trash.get("kept") if agent.phase == "destroying" else _worth(host, agent, at)
-    marked = agent._replace(phase="destroying", trash={"destroyed": time.time(), "kept": kept}, creator=store.me())
-    store.write(host, marked)
+def _key(one: Found) -> tuple[str, str]:
+    return one.host.name, one.agent.id
+
+
+def _with_room(one: Found, act: Callable[[], T]) -> T:
+    """Do it; if the disk is full, stop the agent, give up the space that is kept for this, and do it again."""
+    try:
+        return act()
+    except MusterError as error:
+        if not isinstance(store.plainly(error), store.NoSpace):
+            raise
+    tmux.stop(one.host, [one.agent.id])
+    checked(one.host, "trash", "room")
+    return act()
+
+
+def _mark(fleet: Fleet, one: Found) -> Agent:
+    """Record that the agent is being destroyed, and what it has."""
+    host, agent = one.host, one.agent
+    known = agent.phase == "destroying"
+    worth = {key: agent.trash.get(key) for key in ("kept", "head")} if known else _worth(host, agent)
+    agent = agent._replace(phase="destroying", trash={"destroyed": time.time(), **worth}, creator=store.me())
+    store.write(host, agent)
     fleet.step("destroy", "mark", agent.name)
-    tmux.stop(host, agent.id)
-    fleet.step("destroy", "stop", agent.name)
-    home = _home(host, agent)
-    if agent.mode == "worktree" and at.gitdir:
-        git.park(host, at, f"{home}/trash/{agent.id}", agent.id)
-    elif agent.mode != "in-place":
-        checked(host, "trash", "work", agent.id, at.workdir, what=f"cannot put {agent.name} away")
-        unregister(host, agent)
+    return agent
+
+
+def _put_away(fleet: Fleet, host: Host, agent: Agent) -> dict[str, Any]:
+    """Move the work dir of a stopped agent, and then its folder and name, to the trash."""
+    if agent.mode != "in-place":
+        checked(host, "trash", "work", agent.id, what=f"cannot put {agent.name} away")
     fleet.step("destroy", "park", agent.name)
     checked(host, "trash", "forget", agent.id, agent.name, what=f"cannot put {agent.name} away")
     fleet.step("destroy", "forget", agent.name)
-    return {"kept": kept or [], "days": days(fleet), "id": agent.id}
+    return {"kept": agent.trash.get("kept") or [], "days": days(fleet), "id": agent.id}
 
 
 def listing(fleet: Fleet) -> list[Gone]:
     """Everything in the trash, here and on every host that answers; newest first."""
-    hosts = [
+    reachable = [
         fleet.host(Address.parse(f"@{row.name}")) if row.name else fleet.local
         for row in fleet.survey().hosts
         if row.reachable
     ]
     found: list[Gone] = []
-    for outcome in fanout.each(_read, hosts):
+    for outcome in fanout.each(partial(_read, fleet), reachable):
         if outcome.error is None:
             found += outcome.get()
     return sorted(found, key=lambda gone: -gone.destroyed)
@@ -101,14 +154,12 @@ def listing(fleet: Fleet) -> list[Gone]:
 
 def find(fleet: Fleet, address: Address) -> Gone | None:
     """The one destroyed last under that name, or the one with that id."""
-    gone = [item for item in _read(fleet.host(address)) if address.name in (item.agent.name, item.agent.id)]
+    gone = [item for item in _read(fleet, fleet.host(address)) if address.name in (item.agent.name, item.agent.id)]
     return max(gone, key=lambda item: item.destroyed, default=None)
 
 
 def restore(fleet: Fleet, name: str, new: str) -> Found:
     """Bring one back: work dir, branch and index first, the record last."""
-    from .model import check_name
-
     address = Address.parse(name)
     gone = find(fleet, address)
     if gone is None:
@@ -116,26 +167,20 @@ def restore(fleet: Fleet, name: str, new: str) -> Found:
     host, agent = gone.host, gone.agent._replace(name=check_name(new) if new else gone.agent.name)
     if any(seen.agent.name == agent.name for seen in store.survey(host).agents):
         raise Refused(f"there is an agent {agent.name} now", f"muster restore {name} --as ANOTHER-NAME")
-    home = _home(host, agent)
-    folder = f"{home}/trash/{agent.id}"
-    # A branch that is called as the agent was is called as it is now: the old name may be another agent's.
-    branch = f"muster/{agent.name}" if agent.branch == f"muster/{gone.agent.name}" else agent.branch
-    if agent.mode == "worktree" and agent.gitdir:
-        at = git.unpark(host, tree(agent), folder, agent.id, branch)
-        agent = agent._replace(gitdir=at.gitdir, branch=at.branch)
-    done = script(
-        host, "trash", "back", agent.id, agent.name, agent.workdir if agent.mode in ("mirror", "copy") else ""
-    )
+    done = script(host, "trash", "back", agent.id, agent.name)
     if done.returncode == 17:
         raise Refused(
             f"cannot bring {name} back: {done.stderr.decode().strip()}", f"muster restore {name} --as ANOTHER-NAME"
         )
     if done.returncode:
         raise CommandFailed(f"cannot bring {name} back", done.returncode, done.stderr)
-    if agent.mode == "mirror" and agent.branch != branch:
-        agent = agent._replace(branch=git.rename(host, tree(agent), branch).branch)
-    store.write(host, agent._replace(phase="", trash={}, creator={}))
-    script(host, "trash", "swept", agent.id)
+    if agent.branch == f"muster/{gone.agent.name}" != f"muster/{agent.name}" and agent.gitdir:
+        # The old name may be another agent's by now.
+        agent = agent._replace(branch=git.rename(host, tree(agent), f"muster/{agent.name}").branch)
+    agent = agent._replace(phase="", trash={}, creator={})
+    if bindings.read(fleet.home, hosts.place_of(host), agent.id):
+        fleet.bind(host, agent)
+    store.write(host, agent)
     return fleet.get(str(Address(agent.name, address.host, address.provider)))
 
 
@@ -150,7 +195,8 @@ def gc(fleet: Fleet, *, yes: bool, older: float | None) -> list[dict[str, Any]]:
         host = fleet.host(Address.parse(f"@{row.name}")) if row.name else fleet.local
         mine = [status for status in listing_now.statuses if status.host == host.name]
         rows += _half_made(fleet, host, mine, yes)
-        rows += _left_over(host, limit, yes)
+        rows += _left_over(fleet, host, limit, yes)
+        rows += _stale_records(fleet, host, {status.agent.id for status in mine}, yes)
     rows += _branches(fleet, [status for status in listing_now.statuses if not yes or not _cut_off(status)], yes)
     return rows
 
@@ -167,6 +213,9 @@ def _half_made(fleet: Fleet, host: Host, statuses: list[Status], yes: bool) -> l
         if status.agent.phase == "unreadable":
             keep = f"kept: muster destroy {status.address}"
             rows.append(_row("agent", host, status.agent.name, "unique, its record cannot be read", 0, keep))
+        elif status.reason == evidence.WITHOUT_SESSION:
+            action = _done(partial(tmux.stop, host, [status.agent.id]), yes, "stopped")
+            rows.append(_row("processes", host, status.agent.name, status.reason, 0, action))
         elif _cut_off(status):
             action = _done(partial(destroy, fleet, Found(host, status)), yes, "to the trash")
             rows.append(_row("half-made agent", host, status.agent.name, status.reason, 0, action))
@@ -187,8 +236,23 @@ def _done(act: Callable[[], object], yes: bool, action: str) -> str:
     return action
 
 
-def _left_over(host: Host, limit: float, yes: bool) -> list[dict[str, Any]]:
-    gone = {item.agent.id: item for item in _read(host)}
+def _stale_records(fleet: Fleet, host: Host, live: set[str], yes: bool) -> list[dict[str, Any]]:
+    """This machine's records of agents that are neither on their host nor in its trash any more."""
+    place, known, rows = hosts.place_of(host), {*live, *(item.agent.id for item in _read(fleet, host))}, []
+    for agent_id in bindings.ids(fleet.home, place):
+        binding = bindings.read(fleet.home, place, agent_id)
+        # A younger one may belong to a create under way.
+        if agent_id in known or binding is None or time.time() - binding.agent.created < 86400:
+            continue
+        if yes:
+            unregister(fleet.local, binding.agent)
+            fleet.unbind(host, agent_id)
+        rows.append(_row("record", host, agent_id, "its agent is gone", 0, "removed"))
+    return rows
+
+
+def _left_over(fleet: Fleet, host: Host, limit: float, yes: bool) -> list[dict[str, Any]]:
+    gone = {item.agent.id: item for item in _read(fleet, host)}
     rows = []
     minutes = str(int(limit // 60))
     for line in checked(host, "trash", "left", minutes).decode("utf-8", "replace").splitlines():
@@ -196,7 +260,9 @@ def _left_over(host: Host, limit: float, yes: bool) -> list[dict[str, Any]]:
         size = int(kilobytes) * 1024 if kilobytes.isdigit() else 0
         if kind in LEFT:
             verdict, action = LEFT[kind]
-            action = _done(partial(checked, host, "trash", "clean", kind, name), yes, action)
+            action = _done(
+                partial(checked, host, "trash", "clean", kind, name, input=tmux.bin_files()["bin/reap"]), yes, action
+            )
             rows.append(_row({"work": "work dir"}.get(kind, kind), host, name, verdict, size, action))
             continue
         item = gone.get(name)
@@ -209,21 +275,18 @@ def _left_over(host: Host, limit: float, yes: bool) -> list[dict[str, Any]]:
             rows.append(_row("trash", host, name, "unique", size, action))
         elif not expired:
             until = time.strftime("%Y-%m-%d", time.localtime(since + limit))
-            rows.append(_row("trash", host, name, _verdict(item), size, f"kept until {until}"))
+            rows.append(_row("trash", host, name, _verdict(fleet, item), size, f"kept until {until}"))
         else:
-            verdict = _verdict(item)
-            rows.append(_row("trash", host, name, verdict, size, _done(partial(drop, item), yes, "removed")))
+            verdict = _verdict(fleet, item)
+            rows.append(_row("trash", host, name, verdict, size, _done(partial(drop, fleet, item), yes, "removed")))
     return rows
 
 
-def drop(gone: Gone) -> None:
-    """For good."""
-    if gone.agent.mode == "worktree" and gone.agent.common:
-        try:
-            git.drop(gone.host, gone.agent.common, gone.agent.id)
-        except MusterError:
-            pass  # the repository itself is gone, and with it what was kept in it
+def drop(fleet: Fleet, gone: Gone) -> None:
+    """Remove a destroyed agent for good."""
     checked(gone.host, "trash", "drop", gone.agent.id)
+    unregister(gone.host, gone.agent)
+    fleet.unbind(gone.host, gone.agent.id)
 
 
 def _branches(fleet: Fleet, statuses: list[Status], yes: bool) -> list[dict[str, Any]]:
@@ -247,15 +310,17 @@ def _branches(fleet: Fleet, statuses: list[Status], yes: bool) -> list[dict[str,
     return rows
 
 
-def _verdict(gone: Gone) -> str:
+def _verdict(fleet: Fleet, gone: Gone) -> str:
     if not gone.kept:
         return "merged" if gone.agent.common else "kept in trash"
-    if gone.agent.mode == "worktree" and gone.agent.common and not any("file" in item for item in gone.kept):
+    head, repo = gone.agent.trash.get("head"), gone.agent.repo
+    if isinstance(head, str) and repo and not any("file" in item for item in gone.kept):
         try:
-            if git.unique(gone.host, gone.agent.common, f"refs/muster/trash/{gone.agent.id}") <= 1:
+            found = git.find(fleet.local, repo)
+            if found and not git.unique(fleet.local, found.common, head):
                 return "merged"
         except MusterError:
-            return "kept in trash"
+            pass  # the repository has no such commit: it was never pulled
     return "unique, kept in trash"
 
 
@@ -263,66 +328,42 @@ def _row(what: str, host: Host, name: str, verdict: str, size: int, action: str)
     return {"what": what, "host": host.name or None, "name": name, "verdict": verdict, "bytes": size, "action": action}
 
 
-def _read(host: Host) -> list[Gone]:
+def _read(fleet: Fleet, host: Host) -> list[Gone]:
     done = script(host, "trash", "list", timeout=store.ANSWER_SECONDS)
     if done.returncode == NotFound.exit_code:
         return []
     if done.returncode:
         raise CommandFailed("trash", done.returncode, done.stderr)
+    home, _, records = done.stdout.decode("utf-8", "replace").partition("\n")
     found = []
-    for line in done.stdout.decode("utf-8", "replace").splitlines():
+    for line in records.splitlines():
+        name, _, text = line.partition("\t")
         try:
-            found.append(Gone(host, Agent.from_json(json.loads(line.partition("\t")[2]))))
-        except (ValueError, RecursionError):
+            told = Agent.from_json(json.loads(text))
+            check_name(told.name)
+        except (ValueError, RecursionError, UsageError):
             continue
+        if told.id == name:
+            found.append(Gone(host, fleet.bound(host, told, home)[0]))
     return found
 
 
-def _worth(host: Host, agent: Agent, at: git.Tree) -> list[str]:
-    """What the agent has that its base has not, in words."""
+def _worth(host: Host, agent: Agent) -> dict[str, Any]:
+    """What the agent has that its base has not, in words, and the commit it is at."""
     if agent.phase == "unreadable":
-        return ["a record that cannot be read", "its work dir"]
-    if not agent.base or not at.workdir or agent.mode == "in-place":
-        return []
+        return {"kept": ["a record that cannot be read", "its work dir"], "head": None}
+    if not agent.base or not agent.workdir or agent.mode == "in-place":
+        return {"kept": [], "head": None}
     try:
-        info = git.info(host, {0: at})[0]
+        info = git.info(host, {0: tree(agent)})[0]
     except MusterError:
-        return ["a work dir that git cannot read"]
-    gone = info.dirty is None and host.run(["test", "-d", at.workdir]).returncode != 0
+        return {"kept": ["a work dir that git cannot read"], "head": None}
+    gone = info.dirty is None and host.run(["test", "-d", agent.workdir]).returncode != 0
     if info.ahead is None and not gone:
-        return ["a work dir that git cannot read"]
+        return {"kept": ["a work dir that git cannot read"], "head": None}
     kept = ["no work dir (it was gone)"] if gone else []
     if info.ahead:
         kept.append(f"{info.ahead} commit{'' if info.ahead == 1 else 's'}")
     if info.dirty:
         kept.append(f"{info.dirty} uncommitted file{'' if info.dirty == 1 else 's'}")
-    return kept
-
-
-def _whole(host: Host, agent: Agent) -> Agent:
-    """The agent with its work dir; where a create was interrupted or the record is damaged, as found on the host."""
-    if agent.workdir or not agent.phase:
-        return agent
-    home = _home(host, agent)
-    workdir = f"{home}/work/{agent.id}"
-    found = git.find(host, workdir)
-    agent = agent._replace(folder=f"{home}/agents/{agent.id}")
-    if found is None or os.path.basename(found.top) != agent.id:
-        return agent._replace(workdir="" if agent.mode == "in-place" else workdir, gitdir="", common="")
-    kind = "worktree" if "/worktrees/" in found.gitdir else "mirror"
-    return agent._replace(
-        workdir=workdir,
-        cwd=agent.cwd or workdir,
-        gitdir=found.gitdir,
-        common=found.common,
-        mode=agent.mode or kind,
-        branch=agent.branch or found.branch,
-        repo=agent.repo or (os.path.dirname(found.common) if kind == "worktree" else ""),
-    )
-
-
-def _home(host: Host, agent: Agent) -> str:
-    """muster's folder on that host."""
-    if agent.folder:
-        return agent.folder.rpartition("/agents/")[0]
-    return checked(host, "home").decode().strip()
+    return {"kept": kept, "head": info.head or None}

@@ -46,45 +46,57 @@ def patch(one: Found) -> AbstractContextManager[IO[bytes]]:
     return git.diff_stream(one.host, tree(one.agent))
 
 
-def pull(fleet: Fleet, one: Found, *, how: str, uncommitted: bool, force: bool, to: str) -> dict[str, Any]:
-    """Bring commits home; merge them only when `how` says so. Returns what to tell."""
+def pull(
+    fleet: Fleet, one: Found, *, how: str, uncommitted: bool, force: bool, to: str, empty: bool = True
+) -> dict[str, Any]:
+    """Bring an agent's commits home, and integrate them into what is checked out when `how` says so.
+
+    Returns values, not sentences. `merged` says whether the checkout moved, `from` and `to` where its HEAD was
+    before and is now; both are None without `how`. `dirty` counts the files that were left behind uncommitted.
+    Without `empty`, no branch is made for an agent that has committed nothing.
+    """
     agent = one.agent
     if agent.mode == "in-place":
-        return {"told": "nothing to do, it works in your own folder", "branch": None, "commits": 0}
+        return {"branch": None, "commits": 0}
     if not agent.common:
         return _pull_folder(fleet, one, how, to)
-    home = _home(fleet, agent, to)
+    home = _home(fleet, one, to)
+    if not one.status.bound:
+        agent = fleet.adopt(one, home.top or home.common).agent
     at = tree(agent)
     info = git.info(one.host, {0: at})[0]
-    ahead = info.ahead or 0
-    same = os.path.realpath(home.common) == os.path.realpath(agent.common) and not one.host.name
-    ref = "" if same else f"refs/heads/{agent.branch}"
-    fetched = git.fetch(one.host, at, fleet.local, home.common, ref, force=force)
+    base = "" if empty else agent.base
+    fetched = git.fetch(one.host, at, fleet.local, home.common, f"refs/heads/{agent.branch}", force=force, base=base)
     branch, tip = agent.branch, fetched.tip
     if uncommitted:
         branch = f"{agent.branch}-wip"
         tip = git.fetch(
             one.host, at, fleet.local, home.common, f"refs/heads/{branch}", uncommitted=True, force=True
         ).tip
-    told = f"{branch} is at {tip[:10]}, {ahead} commit{'' if ahead == 1 else 's'} ahead of where it began"
     result: dict[str, Any] = {
         "branch": branch,
         "tip": tip,
-        "commits": ahead,
+        "commits": info.ahead or 0,
         "dirty": info.dirty,
         "repo": home.top or home.common,
         "head": None,
+        "merged": False,
+        "from": None,
+        "to": None,
+        "planted": list(fetched.planted),
     }
     if how:
         if not home.top:
             raise UsageError(f"{home.common} is bare, nothing is checked out", f"leave --{how} out")
         message = f"Merge the work of {agent.name}" if how == "merge" else f"{agent.name}: all changes"
-        result["head"] = git.integrate(fleet.local, home.top, branch, how, message)
-        done = {"merge": "merged", "rebase": "put on top", "squash": "added as one commit"}[how]
-        told = f"{branch} {done} in {home.top}"
-    elif not uncommitted and info.dirty:
-        told += f" ({info.dirty} not committed; --uncommitted brings that too)"
-    return {"told": told, **result}
+        before, after = git.integrate(fleet.local, home.top, branch, how, message)
+        result |= {"head": after, "merged": before != after, "from": before, "to": after}
+    return result
+
+
+def uncommitted_files(one: Found) -> list[str]:
+    """Return the files of an agent's work dir that differ from its last commit, new ones included."""
+    return git.uncommitted_files(one.host, tree(one.agent)) if one.agent.common else []
 
 
 def pull_files(fleet: Fleet, one: Found, patterns: list[str], to: str) -> list[str]:
@@ -136,10 +148,14 @@ def push(fleet: Fleet, one: Found, ref: str, *, merge: bool) -> dict[str, Any]:
         return {"told": "nothing to do, it works in your own folder", "head": None}
     if not agent.common:
         raise Refused("a copy has no branch to push to", f"muster exec {agent.name} -- COMMAND changes its files")
-    home = _home(fleet, agent, "")
+    home = _home(fleet, one, "")
     wanted = commit(fleet, home, ref)
     head = git.push(fleet.local, home.common, wanted, one.host, tree(agent), merge=merge)
-    store.write(one.host, fleet.look(one).agent._replace(base=wanted))
+    now = fleet.look(one).agent
+    moved = now._replace(base=wanted)
+    fleet.bind(one.host, moved, now)
+    store.write(one.host, moved)
+    fleet.bind(one.host, moved)
     return {"told": f"{agent.branch} is at {head[:10]} now", "head": head, "pushed": wanted}
 
 
@@ -209,16 +225,28 @@ def steps(fleet: Fleet, one: Found) -> list[tuple[float, dict[str, Any]]]:
 def _pull_folder(fleet: Fleet, one: Found, how: str, to: str) -> dict[str, Any]:
     """A copy has no branch: its changes are a patch for the folder it came from."""
     changed = git.diff(one.host, tree(one.agent), name_only=True).decode("utf-8", "replace").splitlines()
-    folder = to or one.agent.repo
-    if not how or not changed:
-        note = f"; muster pull {one.status.address} --merge writes them to {folder}" if changed else ""
-        return {"told": f"{len(changed)} files changed{note}", "branch": None, "changed": changed, "commits": 0}
-    git.patch(fleet.local, folder, git.diff(one.host, tree(one.agent), binary=True))
-    return {"told": f"{len(changed)} files written to {folder}", "branch": None, "changed": changed, "commits": 0}
+    _known(one, to)
+    folder = os.path.join(fleet.cwd, to) if to else one.agent.repo
+    result: dict[str, Any] = {"branch": None, "changed": changed, "commits": 0, "merged": False, "folder": folder}
+    if how and changed:
+        git.patch(fleet.local, folder, git.diff(one.host, tree(one.agent), binary=True))
+        result["merged"] = True
+    return result
 
 
-def _home(fleet: Fleet, agent: Agent, to: str) -> git.Repo:
-    """The repository that an agent's commits go to."""
+def _known(one: Found, to: str) -> None:
+    """Refuse to guess where the work of an agent goes that this machine has no record of."""
+    if not to and not one.status.bound:
+        raise Refused(
+            f"this machine has no record of the repository that {one.status.address} came from",
+            f"name it: muster pull {one.status.address} --to REPOSITORY",
+        )
+
+
+def _home(fleet: Fleet, one: Found, to: str) -> git.Repo:
+    """The repository on this machine that an agent's commits go to."""
+    _known(one, to)
+    agent = one.agent
     path = os.path.join(fleet.cwd, to) if to else agent.repo or fleet.cwd
     repo = git.find(fleet.local, path) if os.path.isdir(path) else None
     if repo is None:

@@ -2,7 +2,7 @@
 
 | mode | what it is |
 |---|---|
-| worktree | a `git worktree` of your repository on a new branch; objects are shared |
+| worktree | a work tree on a new branch; its own git directory borrows the objects of your repository |
 | mirror | its own clone, fed by packs; commits come back only by `pull` |
 | copy | a copy of the folder, with a private baseline outside of it |
 | in-place | the folder itself |
@@ -118,7 +118,10 @@ def lay(fleet: Fleet, host: Host, agent: Agent, plan: Plan) -> Agent:
     else:
         assert plan.repo
         if plan.mode == "worktree":
-            made = git.seed_worktree(host, plan.repo, workdir, shadow, agent.branch, plan.base, plan.state)
+            own = f"{agent.folder}/repo"
+            made = git.seed_worktree(
+                host, plan.repo, workdir, shadow, own, agent.id, agent.branch, plan.base, plan.state
+            )
         else:
             key = _key(plan)
             made = git.seed_mirror(
@@ -159,10 +162,13 @@ def take_back(host: Host, agent: Agent) -> None:
 
 
 def unregister(host: Host, agent: Agent) -> None:
-    """Make the user's repository forget a work tree that was never finished."""
-    if agent.mode == "worktree":
-        what = f"cannot take {agent.name} out of {agent.common}"
-        checked(host, "trash", "unregister", agent.id, agent.common, agent.branch, agent.base, what=what)
+    """Let the user's repository forget what a worktree borrowed from it."""
+    if agent.mode == "worktree" and agent.source:
+        try:
+            git.drop(host, agent.source, agent.id)
+        except MusterError:
+            if host.run(["test", "-d", agent.source]).returncode == 0:
+                raise  # if the repository itself is gone, so is what was kept in it
 
 
 def commit(fleet: Fleet, repo: git.Repo, rev: str) -> str:

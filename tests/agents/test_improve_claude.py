@@ -89,6 +89,7 @@ BOTH = f"{of('test_greet_begins')} {of('test_greet_ends')}"
 @pytest.fixture
 def shop(claude: Claude) -> Claude:
     """The small project with its bugs, a user in the middle of something, and a model that knows what to say to whom."""
+    claude.activate()
     (claude.repo / "shop.py").write_text(SHOP.lstrip())
     (claude.repo / "test_shop.py").write_text(TESTS.lstrip())
     (claude.repo / ".gitignore").write_text("__pycache__\n.pytest_cache\n")

@@ -171,6 +171,32 @@ def test_a_missing_program_is_named_and_nothing_is_left_behind(world: World, pro
     world.ok("create", "one", "command", "--no-connect", "--", "true")
 
 
+TASKS = ("map", "-a", "command", "--", "echo", "{item}")
+
+
+@pytest.mark.skipif(os.path.exists("/usr/local/bin/tmux"), reason="tmux in /usr/local/bin")
+def test_a_run_is_refused_at_once_where_tmux_is_missing(world: World) -> None:
+    failed = world.fails(1, *TASKS, input=b"a\nb\n", env={"PATH": path_without(world, "tmux")})
+    assert "this machine cannot be used: tmux is not installed" in failed.stderr and "muster doctor" in failed.stderr
+    assert world.ok("runs", "--json").json["runs"] == []
+
+
+@pytest.mark.skipif(os.path.exists("/usr/local/bin/tmux"), reason="tmux in /usr/local/bin")
+def test_a_run_is_refused_at_once_where_no_host_can_be_used(world: World, sshd: Sshd) -> None:
+    settings = sshd.settings.read_text()
+    sshd.settings.write_text(settings.replace("SetEnv ", f"SetEnv PATH={path_without(world, 'tmux')} "))
+    sshd.stop()
+    sshd.start()
+    box, nobody = ("map", "@box", *TASKS[1:]), ("map", "@nobody", *TASKS[1:])
+    failed = world.fails(1, *box, input=b"a\n")
+    assert "host box cannot be used: tmux is not installed" in failed.stderr and "muster doctor" in failed.stderr
+    failed = world.fails(6, *nobody, input=b"a\n")
+    assert "host nobody cannot be reached: " in failed.stderr and "refused" in failed.stderr
+    failed = world.fails(1, *box[:2], *nobody[1:], input=b"a\n")
+    assert "no host can be used: host box cannot be used: tmux is not installed; host nobody cannot be" in failed.stderr
+    assert world.ok("runs", "--json").json["runs"] == []
+
+
 # The environment
 
 
@@ -779,3 +805,18 @@ def test_a_connection_that_breaks_in_the_middle_is_a_host_that_does_not_answer(
     with pytest.raises(Unreachable, match="box"):
         host.run(["sh", "-c", "echo half; kill -9 $PPID; exec sleep 10"])
     assert host.run(["echo", "again"]).stdout == b"again\n"
+
+
+@pytest.mark.parametrize("mode", ["worktree", "mirror", "copy", "in-place"])
+def test_destroy_works_on_a_full_disk_and_the_agent_can_be_restored(world: World, disk: Disk, mode: str) -> None:
+    run = "echo more >>README; echo up >up; while :; do echo x >>filler 2>/dev/null; sleep 0.1; done"
+    world.ok("create", "one", "command", "--mode", mode, "--no-connect", "--", "sh", "-c", run)
+    row = world.wait_state("one", "working")
+    eventually(lambda: (Path(row["workdir"]) / "up").exists())
+    disk.fill()
+    world.ok("destroy", "one")
+    assert world.agents() == {}
+    assert world.processes(row["id"]) == []
+    disk.empty()
+    world.ok("restore", "one")
+    assert (Path(world.agents()["one"]["workdir"]) / "README").read_text().endswith("more\n")

@@ -292,7 +292,7 @@ def test_pull_of_an_in_place_agent_says_that_there_is_nothing_to_do(e2e: E2eSess
     outside(e2e, "muster", "create", "right-here", "command", "--mode", "in-place", "--no-connect", "--", "ls")
     result = e2e.run("muster pull right-here", comment="Its work is here already.")
     expect(result).to_succeed()
-    expect(result.stderr).to_equal("right-here: nothing to do, it works in your own folder\n")
+    expect(result.stderr).to_equal("right-here: nothing to pull, it works in your own folder\n")
     assert git(e2e, "branch", "--format=%(refname:short)") == "main"
 
 

@@ -72,6 +72,43 @@ def test_list_by_state_shows_who_needs_you_and_who_failed(e2e: E2eSession) -> No
     expect(result.stdout).to_match("^broken +failed +exit 3 ")
 
 
+def test_list_takes_names_and_globs_as_every_verb_does(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Only some agents: names and globs work as with every verb, and so do names on stdin.
+    muster list greet 'try-*'
+    """)
+    for name in ("greet", "try-1", "try-2", "other"):
+        make_command(e2e, name, "true")
+    end(e2e, "greet", "try-*", "other")
+    result = e2e.run("muster list greet 'try-*'", comment="Only some agents.")
+    expect(result).to_succeed()
+    assert names(result.stdout) == ["greet", "try-1", "try-2"]
+    assert names(e2e.run("echo other | muster list -", comment="Names on stdin.").stdout) == ["other"]
+    nobody = e2e.run("muster list - < /dev/null", comment="No name on stdin is no agent.")
+    expect(nobody).to_succeed()
+    expect(nobody.stdout).to_be_empty()
+
+
+def test_list_of_a_name_that_there_is_not_shows_the_others_and_fails(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Only some agents: names and globs work as with every verb, and so do names on stdin.
+    muster list greet 'try-*'
+    """)
+    make_command(e2e, "greet", "true")
+    end(e2e, "greet")
+    result = e2e.run("muster list greet 'try-*' graet", comment="One of them is there.")
+    expect(result).to_exit_with(3)
+    assert names(result.stdout) == ["greet"]
+    expect(result.stderr).to_contain("no agent matches 'try-*'")
+    expect(result.stderr).to_contain("there is no agent graet\n  did you mean greet?")
+    found = json.loads(e2e.run("muster list greet graet --json").stdout)
+    assert [row["name"] for row in found["agents"]] == ["greet"]
+    assert [row["code"] for row in found["errors"]] == [3]
+    filtered = e2e.run("muster list greet --state failed", comment="It is there, in another state.")
+    expect(filtered).to_succeed()
+    expect(filtered.stderr).to_equal("no agent matches\n")
+
+
 def test_a_state_that_there_is_not_is_answered_with_the_nearest(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # Who needs you? Who failed?

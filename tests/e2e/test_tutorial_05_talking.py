@@ -106,9 +106,35 @@ def test_wait_for_an_unknown_agent_does_not_wait(e2e: E2eSession) -> None:
     expect(result.stderr).to_match(r"^ +.*\bgreet\b")
 
 
+def test_answer_without_an_answer_shows_the_question(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # The agent asks a question: read all of it.
+    muster answer greet
+    """)
+    make_waiting(e2e)
+    result = e2e.run("muster answer greet", comment="The agent asks a question: read all of it.")
+    expect(result).to_succeed()
+    expect(result.stdout).to_equal("Shall I also say goodbye?\n")
+    expect(result.stderr).to_equal("muster answer greet TEXT\n")
+    assert json.loads(e2e.run("muster answer greet --json").stdout)["question"] == "Shall I also say goodbye?"
+    assert agents(e2e)["greet"]["state"] == "waiting", "it still asks"
+
+
+def test_the_question_of_an_agent_that_asks_nothing_is_an_error(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # The agent asks a question: read all of it.
+    muster answer greet
+    """)
+    make_command(e2e, "greet", "true")
+    outside(e2e, "muster", "wait", "greet")
+    result = e2e.run("muster answer greet")
+    expect(result).to_exit_with(1)
+    expect(result.stderr).to_contain("greet is done, it has no open question\n  muster explain greet")
+
+
 def test_an_answer_reaches_the_agent_that_asked(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
-    # The agent asks a question: answer it.
+    # Answer it.
     muster answer greet "no, that is all"
     """)
     make_waiting(e2e)
@@ -122,7 +148,7 @@ def test_an_answer_reaches_the_agent_that_asked(e2e: E2eSession) -> None:
 
 def test_an_agent_that_asks_nothing_cannot_be_answered(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
-    # The agent asks a question: answer it.
+    # Answer it.
     muster answer greet "no, that is all"
     """)
     make_ready(e2e)
@@ -135,7 +161,7 @@ def test_an_agent_that_asks_nothing_cannot_be_answered(e2e: E2eSession) -> None:
 
 def test_an_agent_that_has_ended_is_not_answered_with_a_hint_that_does_not_work(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
-    # The agent asks a question: answer it.
+    # Answer it.
     muster answer greet "no, that is all"
     """)
     make_command(e2e, "greet", "true")

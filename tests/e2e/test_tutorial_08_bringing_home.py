@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from muster.tutorial import E2eSession, expect
 
 from .conftest import outside
@@ -164,7 +166,9 @@ def test_pull_says_what_it_did_not_bring(e2e: E2eSession) -> None:
     git log --oneline -1 muster/greet
     """)
     draft(e2e)
-    expect(e2e.run("muster pull greet").stderr).to_contain("2 not committed; --uncommitted brings that too")
+    expect(e2e.run("muster pull greet").stderr).to_contain(
+        "2 files not committed and not brought: README, draft.txt\n  muster pull greet --uncommitted brings them too"
+    )
 
 
 def test_pull_goes_to_the_repository_the_agent_came_from(e2e: E2eSession) -> None:
@@ -200,10 +204,47 @@ def test_pull_merge_merges_into_the_checkout(e2e: E2eSession) -> None:
     """)
     replay(e2e, "greet")
     mine = commit(e2e, "mine.txt", "A change of mine")
-    expect(e2e.run("muster pull greet --merge", comment="Bring them and merge them.")).to_succeed()
+    result = e2e.run("muster pull greet --merge", comment="Bring them and merge them.")
+    expect(result).to_succeed()
     assert (e2e.work / "greet.txt").read_text() == "hello\n"
     parents = outside(e2e, "git", "log", "-1", "--format=%P").split()
     assert parents == [mine, tip_of(e2e, "greet")]
+    moved = f"HEAD moved from {mine[:10]} to {tip(e2e, 'HEAD')[:10]}"
+    expect(result.stderr).to_contain(f"greet: merged muster/greet into {e2e.work}: {moved}\n")
+
+
+def test_a_second_pull_merge_says_that_nothing_was_merged(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Bring them and merge them into what you have checked out.
+    muster pull greet --merge
+    """)
+    replay(e2e, "greet")
+    expect(e2e.run("muster pull greet --merge")).to_succeed()
+    head = tip(e2e, "HEAD")
+    result = e2e.run("muster pull greet --merge", comment="All of it is here already.")
+    expect(result).to_succeed()
+    expect(result.stderr).to_contain("nothing to merge: everything on muster/greet is already in")
+    expect(result.stderr).not_to_contain("merged")
+    row = json.loads(e2e.run("muster pull greet --merge --json").stdout)["results"][0]
+    assert (row["merged"], row["from"], row["to"], row["uncommitted"]) == (False, head, head, [])
+
+
+def test_pull_merge_of_uncommitted_work_says_that_nothing_was_merged(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Bring them and merge them into what you have checked out.
+    muster pull greet --merge
+    """)
+    command(e2e, "greet", "echo hello > greet.txt; echo more >> README")
+    head = tip(e2e, "HEAD")
+    result = e2e.run("muster pull greet --merge", comment="It has not committed anything.")
+    expect(result).to_succeed()
+    expect(result.stderr).to_contain("nothing to merge: muster/greet has no commit of its own\n")
+    expect(result.stderr).to_contain("2 files not committed and not brought: README, greet.txt\n")
+    expect(result.stderr).to_contain("muster pull greet --merge --uncommitted brings them too")
+    row = json.loads(e2e.run("muster pull greet --merge --json").stdout)["results"][0]
+    assert (row["merged"], row["from"], row["uncommitted"]) == (False, head, ["README", "greet.txt"])
+    expect(e2e.run("muster pull greet --merge --uncommitted").stderr).to_contain("merged muster/greet-wip into")
+    assert (e2e.work / "greet.txt").read_text() == "hello\n"
 
 
 def test_a_merge_that_conflicts_leaves_the_checkout_as_it_was(e2e: E2eSession) -> None:

@@ -64,7 +64,7 @@ DATA = (
     "muster tutorial fill ../cafe/tutorial.sh --from waiter --json --verbose"
 )
 SYNC = (
-    "# The tests can be written by an agent too. muster judges what it commits, and sends back what is left: blocks without a test, stale citations, no unhappy path.\n"
+    "# The tests can be written by an agent too. muster judges what it commits, runs it, and sends back what is left: blocks without a test, stale citations, no unhappy path, tests that fail.\n"
     "cat > ../cafe-tests.toml <<'END'\n"
     "[[step]]\n"
     'expect = "muster tutorial check --tutorial tutorial.sh tests"\n'
@@ -96,7 +96,7 @@ SYNC = (
     "[[step]]\n"
     'turn = "Done."\n'
     "END\n"
-    "muster tutorial sync --tutorial ../cafe/tutorial.sh --agent replay --name tester --rounds 2 --timeout 5m ../cafe/tests -- ../cafe-tests.toml"
+    "muster tutorial sync --tutorial ../cafe/tutorial.sh --agent replay --name tester --rounds 2 --timeout 5m --pytest 'python -m pytest' ../cafe/tests -- ../cafe-tests.toml"
 )
 HOME = (
     "# Bring the tests home. Then all is in step, and another sync has nothing to do.\n"
@@ -321,7 +321,7 @@ def test_an_agent_writes_the_tests_that_are_missing(e2e: E2eSession) -> None:
     before = state(e2e)
     result = e2e.run(SYNC, comment="Have the tests written.")
     expect(result).to_succeed()
-    expect(result.stderr).to_contain("round 1: all that tester committed is in step")
+    expect(result.stderr).to_contain("round 1: every block is cited, and the tests that tester committed pass")
     expect(result.stderr).to_contain("muster diff tester")
     expect(result.stderr).to_contain("muster pull tester --merge")
     assert state(e2e) == before
@@ -352,7 +352,7 @@ def test_a_happy_path_alone_goes_back_to_the_agent(e2e: E2eSession) -> None:
     result = e2e.run(RUN_SYNC, comment="No unhappy path at first.")
     expect(result).to_succeed()
     expect(result.stderr).to_contain("round 1: 1 finding left")
-    expect(result.stderr).to_contain("round 2: all that tester committed is in step")
+    expect(result.stderr).to_contain("round 2: every block is cited, and the tests that tester committed pass")
 
 
 def test_after_a_pull_another_sync_has_nothing_to_do(e2e: E2eSession) -> None:

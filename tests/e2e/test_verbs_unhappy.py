@@ -368,3 +368,21 @@ def test_a_recording_never_runs_backwards(fleet: World) -> None:
     lines = fleet.run("capture", "talk", "--cast", "-", "--idle", "-3").stdout.splitlines()[1:]
     times = [json.loads(line)[0] for line in lines]
     assert times == sorted(times)
+
+
+@pytest.mark.parametrize("verb", ["diff", "explain", "stop", "wait", "connect"])
+def test_a_misspelt_agent_gets_the_nearest_names(fleet: World, verb: str) -> None:
+    fleet.ok("create", "release-notes", "command", "--no-connect", "--", "sleep", "1000")
+    told = fleet.fails(3, verb, "relaese-notes").stderr
+    assert "there is no agent relaese-notes" in told
+    assert "did you mean release-notes?" in told
+    fleet.ok("destroy", "release-notes")
+
+
+def test_a_misspelt_run_or_action_gets_the_nearest(fleet: World) -> None:
+    folder = fleet.muster_home / "runs" / "speed-up-tests"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text('{"version": 1, "name": "speed-up-tests"}')
+    assert "did you mean speed-up-tests?" in fleet.fails(3, "runs", "show", "speedup-tests").stderr
+    assert "did you mean 'show'?" in fleet.fails(2, "runs", "shwo", "speed-up-tests").stderr
+    assert "did you mean 'runs rm'?" in fleet.fails(2, "runs", "delete", "speed-up-tests").stderr

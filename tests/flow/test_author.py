@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -556,7 +557,7 @@ TWO = f"#!/bin/bash\n\n{STEPS}\n\n{PAY}\n"
 
 
 def cites(*cited: str, happy: bool = True, unhappy: bool = True, comment: bool = False) -> str:
-    lines = []
+    lines = ["from muster.tutorial import expect", "", ""]
     for number, text in enumerate(cited):
         lines += [f"def test_{number}(e2e):", f"    e2e.write_tutorial_block({text!r})"]
         lines += ['    expect(e2e.run("true")).to_succeed()'] * happy
@@ -709,6 +710,97 @@ def test_hostile_tests_are_read_and_never_run(world: World) -> None:
     assert not marker.exists()
 
 
+FAILS_TWICE = """from muster.tutorial import expect
+
+
+def test_pays(e2e):
+    e2e.write_tutorial_block("# Pay for it.\\nshop pay")
+    expect(e2e.run("shop pay")).to_succeed()
+
+
+def test_pays_twice(e2e):
+    e2e.write_tutorial_block("# Pay for it.\\nshop pay")
+    expect(e2e.run("echo paid once").stdout).to_contain("paid twice")
+
+
+def test_does_not_pay(e2e):
+    e2e.write_tutorial_block("# Pay for it.\\nshop pay")
+    expect(e2e.run("true")).to_fail()
+"""
+
+
+def test_sync_runs_the_tests_and_sends_back_those_that_fail(world: World) -> None:
+    with_tests(world, STEPS)
+    before = state(world)
+    back = (
+        f"[[step]]\nexpect = 'test_pay.py::test_pays_twice failed'\n[[step]]\nexpect = 'paid twice'\n{adds(cites(PAY))}"
+    )
+    document = one_sync(world, 0, playbook=adds(FAILS_TWICE) + TURN + back + TURN)
+    assert (document["ok"], document["rounds"]) == (True, 2)
+    assert state(world) == before
+    assert set(world.agents()) == {"s"}, "the checkout in which the tests ran is gone"
+
+
+def test_sync_does_not_accept_tests_that_fail(world: World) -> None:
+    with_tests(world, STEPS)
+    document = one_sync(world, 1, "--rounds", "1", playbook=adds(FAILS_TWICE) + TURN)
+    assert [(one["kind"], one["test"]) for one in document["findings"]] == [
+        ("failing", "tests/test_pay.py::test_pays_twice"),
+        ("failing", "tests/test_pay.py::test_does_not_pay"),
+    ]
+    assert "paid twice" in document["findings"][0]["diff"]
+
+
+def test_sync_does_not_accept_a_block_whose_tests_are_all_skipped(world: World) -> None:
+    with_tests(world, STEPS)
+    skipped = cites(PAY).replace("def test_0", "import pytest\n\n\n@pytest.mark.skip\ndef test_0")
+    document = one_sync(world, 1, "--rounds", "1", playbook=adds(skipped) + TURN)
+    assert [(one["kind"], one["test"]) for one in document["findings"]] == [("not-run", "tests/test_pay.py::test_0")]
+
+
+def test_sync_does_not_blame_the_agent_for_a_test_that_failed_before(world: World) -> None:
+    repo = with_tests(world, STEPS)
+    failing = f"{cites(STEPS)}\ndef test_never():\n    assert False\n"
+    (repo / "tests" / "test_shop.py").write_text(failing)
+    world.git("commit", "-qam", "a test that fails")
+    more = failing + cites(PAY).replace("test_0", "test_pays")
+    document = one_sync(world, 0, playbook=adds(more, "tests/test_shop.py") + TURN)
+    assert document["ok"]
+
+
+def test_sync_runs_all_tests_when_a_helper_of_theirs_changed(world: World) -> None:
+    with_tests(world, STEPS)
+    broken = adds("import no_such_module\n", "tests/conftest.py")
+    document = one_sync(world, 1, "--rounds", "1", playbook=broken + adds(cites(PAY)) + TURN)
+    assert "not-run" in {one["kind"] for one in document["findings"]}
+    assert "no_such_module" in str(document["findings"])
+
+
+def test_sync_says_so_when_no_test_can_be_run_and_does_not_ask_the_agent_again(world: World) -> None:
+    with_tests(world, STEPS)
+    words = ("--pytest", "no-such-pytest -q")
+    document = one_sync(world, 1, *words, playbook=adds(cites(PAY)) + TURN + TURN)
+    assert [one["kind"] for one in document["findings"]] == ["not-run"] and document["rounds"] == 1
+    message = document["findings"][0]["message"]
+    assert "no-such-pytest -q tests/test_pay.py" in message and "--pytest COMMAND" in message
+
+
+@pytest.mark.parametrize("where", [".", "sub"])
+def test_check_and_sync_read_the_same_tests(world: World, where: str) -> None:
+    repo = project(world, TWO)
+    (repo / "sub").mkdir()
+    (repo / where / "test_shop.py").write_text(cites(STEPS))
+    (repo / "sub" / "keep").write_text("")
+    world.git("add", "-A")
+    world.git("commit", "-q", "-m", "tests beside the program")
+    checked = world.fails(1, "tutorial", "check", "--json", cwd=repo / where).json["findings"]
+    path = world.playbook(TURN, "sync.toml")
+    words = ("tutorial", "sync", "-a", "replay", "--rounds", "1", "--json", "--", path)
+    synced = world.fails(1, *words, cwd=repo / where).json["before"]
+    assert [(one["kind"], one["block"]) for one in synced] == [(one["kind"], one["block"]) for one in checked]
+    assert [one["kind"] for one in synced] == ["missing"]
+
+
 def test_two_equal_blocks_are_for_the_user_to_mend(world: World) -> None:
     with_tests(world, STEPS, PAY, tutorial=f"{TWO}\n{PAY}\n")
     told = world.fails(1, "tutorial", "sync")
@@ -718,7 +810,9 @@ def test_two_equal_blocks_are_for_the_user_to_mend(world: World) -> None:
 
 def test_sync_of_a_mirror_fetches_its_commits(world: World, sshd: Sshd) -> None:
     with_tests(world, STEPS)
-    document = one_sync(world, 0, "--name", "s@box", playbook=adds(cites(PAY)) + TURN)
+    # The host's own python3 need not have pytest and muster.
+    pytest = f"{sys.executable} -m pytest"
+    document = one_sync(world, 0, "--name", "s@box", "--pytest", pytest, playbook=adds(cites(PAY)) + TURN)
     assert document["agent"] == "s@box"
     assert "test_pay.py" in world.git("ls-tree", "-r", "--name-only", "muster/s")
 

@@ -150,8 +150,11 @@ def test_a_pytest_that_is_not_there_is_told_with_what_to_type(world: World) -> N
     bare = world.bin / "barepython"
     bare.write_text('#!/bin/sh\nexec python3 -S -I "$@"\n')
     bare.chmod(0o755)
-    for command in ((str(bare), "-m", "pytest"), ("no-such-program",)):
-        with pytest.raises(NotFound, match="pytest is not installed here") as caught:
+    for command, problem in (
+        ((str(bare), "-m", "pytest"), "has no pytest here"),
+        (("no-such-program",), "is not installed here"),
+    ):
+        with pytest.raises(NotFound, match=f"{command[0]} {problem}") as caught:
             collect.functions(collected(world, pytest=command))
         assert "[improve] pytest" in caught.value.hint
 

@@ -132,6 +132,7 @@ PLAYS = {
 
 @pytest.fixture
 def shop(world: World, tmp_path: Path) -> World:
+    world.activate()
     (world.repo / "shop.py").write_text(SHOP.lstrip())
     (world.repo / "test_shop.py").write_text(TESTS.lstrip())
     (world.repo / ".gitignore").write_text("__pycache__\n.pytest_cache\n")
@@ -558,6 +559,60 @@ def test_a_suite_that_cannot_be_run_is_said(shop: World, tmp_path: Path, prepare
     result = shop.fails(2, "improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), timeout=100)
     assert words in result.stderr and hint in result.stderr
     assert not shop.ok("runs", "--json").json["runs"], "nothing was begun, so nothing is left"
+
+
+@pytest.fixture
+def python_without_pytest(shop: World) -> World:
+    """The `python3` on PATH has no installed packages, as on a fresh machine, and no environment is active."""
+    del shop.env["VIRTUAL_ENV"]
+    program = shop.bin / "python3"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    program.chmod(0o755)
+    return shop
+
+
+def test_an_interpreter_without_pytest_is_named_with_what_to_do(python_without_pytest: World, tmp_path: Path) -> None:
+    world, words = python_without_pytest, ("improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"))
+    result = world.fails(3, *words, timeout=100)
+    assert "python3 has no pytest here" in result.stderr
+    assert "activate the environment that has it, or name the command: [improve] pytest" in result.stderr
+    assert not world.ok("list", "--json").json["agents"] and not world.ok("runs", "--json").json["runs"]
+    world.ok("config", "set", "improve.pytest", '["no-such-program"]')
+    assert "no-such-program is not installed here" in world.fails(3, *words, timeout=100).stderr
+
+
+def test_the_environment_of_the_project_is_used_when_none_is_active(
+    python_without_pytest: World, tmp_path: Path
+) -> None:
+    world = python_without_pytest
+    environment(world.repo / ".venv")
+    words = ("improve", "test_shop.py::test_total", "-a", "replay", "--playbooks", str(tmp_path / "plays"))
+    assert "test_total" in world.ok(*words, "--dry-run", "--all", timeout=100).stdout
+
+
+def environment(folder: Path, *, pytest: bool = True) -> str:
+    """A virtual environment as far as it matters here; returns its interpreter."""
+    for name in ("bin", "lib/python3.11/site-packages/pytest" if pytest else "lib/python3.11/site-packages"):
+        (folder / name).mkdir(parents=True)
+    program = folder / "bin" / "python"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_which_interpreter_runs_the_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    top, project = tmp_path / "top", tmp_path / "top" / "project"
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    environment(project / ".venv", pytest=False)
+    assert trial.usual_pytest(str(project), str(top)) == ("python3", "-m", "pytest")
+    shared = environment(top / "venv")
+    assert trial.usual_pytest(str(project), str(top)) == (shared, "-m", "pytest")
+    own = environment(project / "venv")
+    assert trial.usual_pytest(str(project), str(top)) == (own, "-m", "pytest")
+    assert trial.usual_pytest("", str(top)) == ("python3", "-m", "pytest"), "another host has no such folder"
+    monkeypatch.setenv("VIRTUAL_ENV", "/elsewhere")
+    assert trial.usual_pytest(str(project), str(top)) == ("python3", "-m", "pytest")
 
 
 def test_ctrl_c_in_the_baseline_leaves_no_test_running(shop: World, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from muster import Status
+from muster.errors import MusterError, Unreachable
 from muster.flow import run as runs
 from muster.flow.breaker import Breaker, Pause
 from muster.flow.governor import Governor, Limits
@@ -340,6 +341,33 @@ def test_a_run_in_which_nothing_can_be_launched_says_why(tmp_path: Path) -> None
     governor = Governor(Limits(), field.now())
     assert Scheduler(run, Plan(("h0",), Rules(True)), governor, Breaker(), field, say, random.random).go()
     assert said == ["no room: h0 has 1 MB of memory free ([limits] memory: 400 MB an agent)"]
+
+
+def test_a_run_without_a_usable_host_says_what_is_wrong_with_each(tmp_path: Path) -> None:
+    class Broken(SimField):
+        mended = False
+
+        def reach(self, place: str) -> None:
+            if not self.mended:
+                raise (
+                    Unreachable("host h1 cannot be reached") if place else MusterError("survey: tmux is not installed")
+                )
+
+    made = tasks(items("one"), "Look at {item}", [])
+    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    field = Broken(World())
+    said: list[str] = []
+
+    def say(event: dict[str, Any]) -> None:
+        if event["kind"] == "held":
+            said.append(event["reason"])
+            field.mended = True
+
+    governor = Governor(Limits(), field.now())
+    assert Scheduler(run, Plan(("", "h1"), Rules(True)), governor, Breaker(), field, say, random.random).go()
+    assert said == [
+        "no host can be used: this machine cannot be used: tmux is not installed; host h1 cannot be reached"
+    ]
 
 
 def test_agents_of_a_killed_process_count_towards_the_most_that_may_be_launched(tmp_path: Path) -> None:

@@ -24,11 +24,17 @@ def selector(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="every agent")
 
 
+def names(args: argparse.Namespace) -> list[str] | None:
+    """Return the names that were given, those on stdin included; None if none were asked for."""
+    words = [word for name in args.names for word in (stdin_words() if name == "-" else [name])]
+    return words if args.names else None
+
+
 def choose(args: argparse.Namespace, fleet: Fleet) -> tuple[list[Found], list[MusterError]]:
-    names = [word for name in args.names for word in (stdin_words() if name == "-" else [name])]
-    if "-" in args.names and not names:
+    words = names(args)
+    if words == []:
         return [], []
-    return fleet.select(names, parse_labels(args.label), args.all)
+    return fleet.select(words or [], parse_labels(args.label), args.all)
 
 
 def for_each(
@@ -43,13 +49,24 @@ def for_each(
 
     What `say` says is told beside the work; when the verb only `shows` something, it is the answer itself.
     """
+    return for_all(args, fleet, lambda chosen: fanout.each(work, chosen, limit), say, shows)
+
+
+def for_all(
+    args: argparse.Namespace,
+    fleet: Fleet,
+    work: Callable[[Sequence[Found]], Sequence[fanout.Outcome[Found, dict[str, Any]]]],
+    say: Callable[[dict[str, Any]], str],
+    shows: bool = False,
+) -> int:
+    """Like `for_each`, for work that handles all chosen agents at once."""
     chosen, errors = choose(args, fleet)
     results = [{"name": None, "ok": False, "error": render.problem_json(error)} for error in errors]
     for error in errors:
         if not args.json:
             render.error(error)
     codes = [error.exit_code for error in errors]
-    for outcome in fanout.each(work, chosen, limit):
+    for outcome in work(chosen):
         one = outcome.item
         row: dict[str, Any] = {"name": one.agent.name, "address": str(one.status.address)}
         if outcome.error is not None:
@@ -108,9 +125,11 @@ def _agent_json(status: Status, bill: Bill, git: tuple[int, int] | None) -> dict
         "dirty": git[1] if git else None,
         **render.bill_json(bill),
         "last_line": render.plain(status.last_line)[:500] or None,
+        "question": render.plain(status.question, keep="\n") or None,
         "id": agent.id,
         "exit_code": status.exit_code,
         "until": status.until,
+        "alarms": [alarm._asdict() for alarm in status.alarms],
     }
 
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import argparse
 
 from .. import fanout
-from ..config import nearest
-from ..errors import MusterError, UsageError, worst
+from ..errors import MusterError, UsageError, nearest, worst
 from ..fleet import Fleet
 from ..host import Found
 from ..model import MODES, PERMISSIONS, Address, Spec, parse_bytes, parse_labels, parse_seconds

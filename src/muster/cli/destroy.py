@@ -4,7 +4,6 @@ import argparse
 from typing import Any
 
 from ..fleet import Fleet
-from ..host import Found
 from . import common
 
 EXAMPLES = """
@@ -23,9 +22,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    def destroy(one: Found) -> dict[str, Any]:
-        return fleet.destroy(one)
-
     def say(row: dict[str, Any]) -> str:
         kept = ", ".join(row["kept"])
         return f"destroyed {row['address']}; " + (
@@ -34,4 +30,4 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
             else "it had changed nothing"
         )
 
-    return common.for_each(args, fleet, destroy, say, limit=4)
+    return common.for_all(args, fleet, fleet.destroy_all, say)

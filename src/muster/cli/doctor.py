@@ -82,11 +82,12 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
                 str(row["part"]),
                 "ok" if row["ok"] else "MISSING" if row["needed"] else "missing",
                 str(row["found"] or "-"),
-                str(row["fix"] or ""),
+                (render.Command if row["part"] != "answer" else str)(row["fix"] or ""),
             ]
             for row in report
         ]
-        render.table(["HOST", "PART", "", "FOUND", "FIX"], cells)
+        alone = ["HOST"] if len(places) == 1 else []
+        render.table(["HOST", "PART", "STATUS", "FOUND", "FIX"], cells, drop=alone, text=["FOUND", "FIX"])
     return 1 if missing else 0
 
 

@@ -31,26 +31,32 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
                 "reason": status.reason or None,
                 "since": status.since,
                 "why": status.why,
+                "question": status.question or None,
                 "evidence": [
                     {"source": item.source, "t": item.t, "fact": render.plain(item.fact), "state": item.state or None}
                     for item in status.evidence
                 ],
+                "alarms": [alarm._asdict() for alarm in status.alarms],
                 **render.bill_json(bill),
             }
         )
         return 0
     reason = f" ({status.reason})" if status.reason else ""
-    render.out(f"{status.address} is {render.colour(status.state, status.state)}{reason}: {render.plain(status.why)}")
+    state = render.colour(status.state, status.state)
+    render.out(f"{status.address} is {state}{reason}: {render.plain(status.why)}")
+    if status.question:
+        render.paragraph(f"It asks: {status.question}")
+        render.out(f"To answer: muster answer {status.address} {'yes' if status.reason == 'permission' else 'TEXT'}")
     rows = [
-        [render.age(status.now - item.t), item.source, item.state or "-", item.fact[:100]]
+        [render.age(status.now - item.t), item.source, item.state or "-", item.fact]
         for item in sorted(status.evidence, key=lambda item: -item.t)
     ]
-    render.table(["AGE", "EVIDENCE", "SAYS", "FACT"], rows)
+    render.table(["AGE", "EVIDENCE", "SAYS", "FACT"], rows, text=["FACT"])
     if bill.models:
         used = [*bill.models, ModelBill("all", bill.tokens, bill.cost_usd)]
         cells = [
             [row.model, "-" if row.tokens is None else str(row.tokens), render.dollars(row.cost_usd)] for row in used
         ]
         render.out()
-        render.table(["MODEL", "TOKENS", "COST"], cells)
+        render.table(["MODEL", "TOKENS", "COST"], cells, text=["MODEL"])
     return 0

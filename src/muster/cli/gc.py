@@ -35,5 +35,12 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         [row["what"], row["host"] or "local", row["name"], row["verdict"], render.size(row["bytes"]), row["action"]]
         for row in rows
     ]
-    render.table(["WHAT", "HOST", "NAME", "IT IS", "SIZE", "REMOVED" if args.yes else "WITH --YES"], cells)
+    render.table(
+        ["WHAT", "HOST", "NAME", "STATUS", "SIZE", "ACTION"],
+        cells,
+        drop=["SIZE", *(["HOST"] if not any(row["host"] for row in rows) else [])],
+        text=["NAME", "STATUS", "ACTION"],
+    )
+    if not args.yes:
+        render.note("nothing was changed; muster gc --yes does it")
     return 0

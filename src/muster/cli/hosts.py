@@ -70,5 +70,5 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         ]
         for row in listing.hosts
     ]
-    render.table(["HOST", "PROVIDER", "ANSWERS", "SEEN", "AGENTS", "ERROR"], rows)
+    render.table(["HOST", "PROVIDER", "ANSWERS", "SEEN", "AGENTS", "ERROR"], rows, drop=["PROVIDER"], text=["ERROR"])
     return 0

@@ -147,7 +147,7 @@ def wished(args: argparse.Namespace, fleet: Fleet) -> Wish:
         agents,
         paths,
         tuple(args.rest),
-        _words(told, "pytest") or ("python3", "-m", "pytest"),
+        _words(told, "pytest"),
         _words(told, "lint"),
         _words(told, "env"),
         args.playbooks,

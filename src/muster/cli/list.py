@@ -1,34 +1,39 @@
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import UsageError
-from ..fleet import Fleet, Listing
-from ..model import STATES, Status, parse_labels
+from ..errors import MusterError, Unreachable, UsageError, worst
+from ..fleet import Fleet, Listing, is_glob
+from ..model import STATES, Address, Status, parse_labels
 from . import common, render
 
 EXAMPLES = """
 muster list
+muster list fix-login 'docs-*'
 muster list --state waiting --state failed
 muster list -l run=42 --git
 muster list --format '{name} {state}'
 muster list --watch
 """
 TEXT = """
-Shows every agent on this machine and on every host once used. A host that does not answer is a row. COST is in
-dollars; it is in tokens where a price is not known, and - where those are not known either.
-With --watch, the command of [notify] is told of agents on other hosts (docs/notify.md); those here tell it themselves.
+Shows every agent on this machine and on every host once used, or those that you name. A host that does not answer is a
+row. COST is in dollars; in tokens if the price is not known, and - if those are not known either. A narrow terminal gets
+fewer columns; --json and --format always have all.
+
+With --watch, the command of [notify] is run for agents on other hosts (docs/notify.md); those here run it themselves.
 """
 COLUMNS = ("NAME", "STATE", "REASON", "AGE", "TYPE", "HOST", "BRANCH", "COST")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
+    common.selector(parser)
     add = parser.add_argument
-    add("--state", action="append", default=[], choices=STATES, help="only agents in this state")
-    add("-l", "--label", action="append", default=[], metavar="K=V", help="only agents with this label")
+    known = ", ".join(STATES)
+    add("--state", action="append", default=[], choices=STATES, metavar="STATE", help=f"only agents in one of: {known}")
     add("--host", action="append", default=[], help="only agents on this host; local is this machine")
     add("--type", dest="type_filter", action="append", default=[], metavar="TYPE", help="only agents of this type")
     add("--here", action="store_true", help="only agents of the repository you are in")
@@ -40,13 +45,22 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if args.watch:
         return _watch(args, fleet)
-    listing = _look(args, fleet)
-    _show(args, fleet, listing)
-    return 0
+    names = common.names(args)
+    listing = _look(args, fleet, names)
+    errors = _missing(fleet, names, listing)
+    _show(args, fleet, listing, errors)
+    return worst([error.exit_code for error in errors])
 
 
-def _look(args: argparse.Namespace, fleet: Fleet, seen: Callable[[list[Status]], None] | None = None) -> Listing:
-    places = [("" if host == "local" else host) for host in args.host] or None
+def _look(
+    args: argparse.Namespace,
+    fleet: Fleet,
+    names: list[str] | None,
+    seen: Callable[[list[Status]], None] | None = None,
+) -> Listing:
+    places: list[str] | None = [("" if host == "local" else host) for host in args.host] or None
+    if names is not None and places is None and not any(map(is_glob, names)):
+        places = list(dict.fromkeys(Address.parse(name).place for name in names))  # an exact name asks its host only
     listing = fleet.survey(places)
     if seen:
         seen(listing.statuses)
@@ -55,12 +69,33 @@ def _look(args: argparse.Namespace, fleet: Fleet, seen: Callable[[list[Status]],
     kept = [
         status
         for status in listing.statuses
-        if (not args.state or status.state in args.state)
+        if (names is None or any(_matches(status, name) for name in names))
+        and (not args.state or status.state in args.state)
         and (not args.type_filter or status.agent.type in args.type_filter)
         and all(status.agent.labels.get(key) == value for key, value in wanted.items())
         and (not args.here or status.agent.repo == here)
     ]
     return Listing(kept, listing.hosts)
+
+
+def _matches(status: Status, name: str) -> bool:
+    if is_glob(name):
+        return fnmatch.fnmatchcase(str(status.address), name)
+    address = Address.parse(name)
+    return (status.agent.name, status.host) == address[:2] and address.provider in ("", status.provider)
+
+
+def _missing(fleet: Fleet, names: list[str] | None, listing: Listing) -> list[MusterError]:
+    """Return an error for each name that no agent has. An agent that other options filter out is not missing."""
+    errors: list[MusterError] = []
+    silent = {row.name: row.error for row in listing.unreachable}
+    for name in names or ():
+        place = "" if is_glob(name) else Address.parse(name).place
+        if place in silent:
+            errors.append(Unreachable(f"host {place} does not answer: {silent[place]}"))
+        elif not any(_matches(status, name) for status in listing.statuses):
+            errors += fleet.select([name])[1]
+    return errors
 
 
 def _here(fleet: Fleet) -> str:
@@ -70,7 +105,9 @@ def _here(fleet: Fleet) -> str:
     return (repo.top or repo.common) if repo else fleet.cwd
 
 
-def _show(args: argparse.Namespace, fleet: Fleet, listing: Listing) -> None:
+def _show(args: argparse.Namespace, fleet: Fleet, listing: Listing, errors: Sequence[MusterError] = ()) -> None:
+    for error in errors if not args.json else ():
+        render.error(error)
     counts = fleet.git_counts(listing.statuses) if args.git else {}
     rows = common.agents_json(fleet, listing.statuses, counts)
     if args.json:
@@ -78,13 +115,14 @@ def _show(args: argparse.Namespace, fleet: Fleet, listing: Listing) -> None:
             {"name": row.name or None, "provider": row.provider, "reachable": row.reachable, "seen": row.seen or None}
             for row in listing.hosts
         ]
-        render.document({"agents": rows, "hosts": hosts})
+        render.document({"agents": rows, "hosts": hosts, "errors": [render.problem_json(error) for error in errors]})
         return
     if args.format:
         for row in rows:
             render.out(render.plain(_fill(args.format, row)))
         return
-    _table(args, listing, rows)
+    if rows or listing.unreachable or not errors:
+        _table(args, listing, rows)
 
 
 def _fill(form: str, row: dict[str, object]) -> str:
@@ -97,7 +135,7 @@ def _fill(form: str, row: dict[str, object]) -> str:
 
 def _table(args: argparse.Namespace, listing: Listing, rows: list[dict[str, Any]]) -> None:
     if not rows and not listing.unreachable:
-        filtered = args.state or args.label or args.host or args.type_filter or args.here
+        filtered = args.names or args.state or args.label or args.host or args.type_filter or args.here
         render.note("no agent matches" if filtered else "there are no agents yet; muster create makes one")
         return
     head = [*COLUMNS, *(("AHEAD", "DIRTY") if args.git else ()), "LAST LINE"]
@@ -115,7 +153,7 @@ def _table(args: argparse.Namespace, listing: Listing, rows: list[dict[str, Any]
                 status.agent.branch or "-",
                 _cost(row),
                 *git,
-                str(row["last_line"] or "")[:80],
+                _last(status, row),
             ]
         )
         states.append(status.state)
@@ -125,7 +163,16 @@ def _table(args: argparse.Namespace, listing: Listing, rows: list[dict[str, Any]
             ["-", "unreachable", ago, "-", "-", host.name, "-", "-", *(("-", "-") if args.git else ()), host.error]
         )
         states.append("unreachable")
-    render.table(head, lines, states)
+    local = not any(line[head.index("HOST")] != "local" for line in lines)
+    drop = [*(["HOST"] if local else []), "BRANCH", "TYPE", "COST", "AGE", "HOST", "DIRTY", "AHEAD"]
+    render.table(head, lines, states, drop=drop, text=["REASON", "LAST LINE"])
+
+
+def _last(status: Status, row: dict[str, Any]) -> str:
+    """Return the question of a waiting agent, whole; the last line of any other may be cut."""
+    if status.state == "waiting" and row["question"]:
+        return " ".join(str(row["question"]).split())
+    return render.Clip(str(row["last_line"] or "")[:80])
 
 
 def _reason(status: Status) -> str:
@@ -149,8 +196,11 @@ def _watch(args: argparse.Namespace, fleet: Fleet) -> int:
     """Every change as it is seen: a line each, or a redrawn table on a terminal."""
     last: dict[str, object] = {}
     watch = fleet.watch()
+    names = common.names(args)
     while True:
-        listing = _look(args, fleet, watch.see)
+        listing = _look(args, fleet, names, watch.see)
+        if names and not last and (errors := _missing(fleet, names, listing)):
+            raise errors[0]
         now = {f"{s.host}/{s.agent.id}": (str(s.address), s.state, s.reason) for s in listing.statuses}
         if args.json:
             for key in [*now, *(key for key in last if key not in now)]:

@@ -33,7 +33,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Their life": {
         "stop": "end an agent's processes; its work stays",
         "start": "go on with an agent that has ended",
-        "clone": "make an agent from another one, work and conversation included",
+        "clone": "copy an agent with its work and conversation",
         "rename": "give an agent another name",
         "label": "set or remove labels",
         "destroy": "remove agents; all they had goes to the trash",
@@ -43,17 +43,17 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Runs": {
         "map": "run one agent for each item of the input",
-        "improve": "give each test of a suite an agent, verify what they did, and make one branch of it",
+        "improve": "give each test an agent, verify the fixes, deliver one branch",
         "reduce": "make one tested branch of what many agents did",
-        "runs": "show the runs of map, and ask something of one",
+        "runs": "show runs of map and improve; pause, stop, remove one",
     },
     "Tutorials": {
         "tutorial list": "show the blocks of a tutorial script",
-        "tutorial check": "say which blocks no test cites, and which citations are stale",
-        "tutorial fill": "have an agent write examples for headings, and keep those you like",
+        "tutorial check": "find blocks without a test, and stale citations",
+        "tutorial fill": "have an agent write examples; keep those you like",
         "tutorial sync": "have an agent write the tests that a tutorial lacks",
-        "tutorial skill": "install the instructions of sync as a slash command of a client",
-        "report": "make the page of a run or of a test run: claims, transcripts, recordings, diffs",
+        "tutorial skill": "install sync as a slash command of a client",
+        "report": "make the web page of a run or of a test run",
     },
     "muster itself": {
         "config": "show or set configuration",
@@ -66,6 +66,52 @@ GROUPS: dict[str, dict[str, str]] = {
 }
 VERBS = {verb: text for group in GROUPS.values() for verb, text in group.items()}
 ALIASES = {"ls": "list"}
+#: Words that other programs use, and what does that here. None of them is a verb.
+FAMILIAR: dict[str, tuple[str, ...]] = {
+    "add": ("create",),
+    "approve": ("answer",),
+    "attach": ("connect",),
+    "cancel": ("stop", "runs stop"),
+    "clean": ("gc",),
+    "continue": ("start",),
+    "copy": ("clone",),
+    "cp": ("clone",),
+    "delete": ("destroy",),
+    "describe": ("explain",),
+    "fetch": ("pull",),
+    "fork": ("clone",),
+    "history": ("events",),
+    "inspect": ("explain",),
+    "join": ("connect",),
+    "kill": ("stop",),
+    "launch": ("create",),
+    "log": ("transcript", "events"),
+    "logs": ("transcript", "capture"),
+    "merge": ("pull --merge", "reduce"),
+    "mv": ("rename",),
+    "new": ("create",),
+    "prompt": ("message",),
+    "prune": ("gc",),
+    "ps": ("list",),
+    "remove": ("destroy",),
+    "reply": ("answer",),
+    "resume": ("start", "runs resume"),
+    "rm": ("destroy",),
+    "run": ("create", "map", "runs"),
+    "send": ("message",),
+    "settings": ("config",),
+    "shell": ("exec", "connect"),
+    "show": ("explain", "runs show"),
+    "spawn": ("create",),
+    "ssh": ("exec", "connect"),
+    "status": ("list", "explain"),
+    "tail": ("capture", "events"),
+    "tell": ("message",),
+    "top": ("list --watch",),
+    "undelete": ("restore",),
+    "watch": ("list --watch",),
+    "web": ("list --watch", "report"),
+}
 
 
 def dashed(verb: str) -> str:
@@ -131,7 +177,7 @@ def _dispatch(words: list[str]) -> int:
         if len(words) < 2 or words[0] != "help":
             return _help()
         return _dispatch([*words[1 : 3 if actions(words[1]) else 2], "--help"])
-    if words[0] in ("-V", "--version"):
+    if words[0] in ("-V", "--version", "version"):
         from .. import __version__
 
         print(f"muster {__version__}")
@@ -199,7 +245,8 @@ def _help() -> int:
         lines.append(f"{group}:")
         lines += [f"  {verb:<{width}} {text}" for verb, text in verbs.items()]
         lines.append("")
-    lines.append("`muster VERB --help` shows examples and every option. A program muster-foo on PATH is `muster foo`.")
+    lines.append("`muster VERB --help` shows examples and every option; `muster man` the manual.")
+    lines.append("A program muster-foo on PATH is `muster foo`.")
     print("\n".join(lines))
     return 0
 
@@ -215,8 +262,7 @@ def _help_of(family: str) -> int:
 def _foreign(verb: str, words: list[str], as_json: bool) -> int:
     import shutil
 
-    from ..config import nearest
-    from ..errors import UsageError
+    from ..errors import UsageError, close, nearest
     from . import render
 
     if known := actions(verb):
@@ -227,8 +273,10 @@ def _foreign(verb: str, words: list[str], as_json: bool) -> int:
     program = None if verb.startswith("-") or "/" in verb else shutil.which(f"muster-{verb}")
     if program:
         os.execv(program, [program, *words])
-    told = UsageError(f"there is no verb {verb!r}", f"{nearest(verb, first_words())} `muster --help` lists all")
-    render.error(told, as_json=as_json)
+    found = close(verb, [*first_words(), *FAMILIAR], 1)
+    meant = FAMILIAR.get(found[0], (found[0],)) if found else ()
+    near = f"did you mean {' or '.join(map(repr, meant))}? " if meant else ""
+    render.error(UsageError(f"there is no verb {verb!r}", f"{near}`muster --help` lists all"), as_json=as_json)
     return 2
 
 

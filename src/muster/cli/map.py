@@ -136,8 +136,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     expected = conduct.estimate(fleet, wish)[0]
     if args.dry_run:
         return _dry(args, wish, expected)
-    for place in conduct.silent(fleet, wish.places):
-        render.note(f"host {place} does not answer; nothing is launched there until it does")
+    for reason in conduct.unusable(fleet, wish.places):
+        render.note(f"{reason}; nothing is launched there until that changes")
     directory, new = conduct.directory(fleet, wish)
     over = conduct.over(directory)
     if not over:

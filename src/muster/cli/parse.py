@@ -13,11 +13,13 @@ import re
 import sys
 from typing import Any, NoReturn
 
-from ..config import nearest
-from ..errors import UsageError
+from ..errors import UsageError, close, nearest
 from ..fleet import Fleet
 from . import render
 from .main import VERBS, dashed
+
+#: Columns of every help text, on a terminal of any size, so that the generated pages do not depend on one.
+WIDTH = 80
 
 
 class Parser(argparse.ArgumentParser):
@@ -57,9 +59,32 @@ class Parser(argparse.ArgumentParser):
             )
             formatter.add_arguments(group._group_actions)
             formatter.end_section()
-        examples = "\n".join(f"  {line}" if line else "" for line in self.examples.strip().splitlines())
-        parts = [usage + (f" [-- {self.rest}]" if self.rest else ""), f"Examples:\n{examples}", self.description or ""]
+        examples = "\n".join(_example(line) for line in self.examples.strip().splitlines())
+        usage += _rest(usage, self.rest)
+        parts = [usage, f"Examples:\n{examples}", _paragraphs(self.description or "")]
         return "\n\n".join(part for part in parts if part) + "\n\n" + formatter.format_help().strip() + "\n"
+
+
+def _rest(usage: str, rest: str) -> str:
+    if not rest:
+        return ""
+    fits = len(usage.splitlines()[-1]) + len(f" [-- {rest}]") <= WIDTH
+    return f"{' ' if fits else chr(10) + ' ' * 7}[-- {rest}]"
+
+
+def _example(line: str) -> str:
+    """Return an example in lines that fit and that a shell reads as that one command."""
+    lines = render.wrap_command(line, WIDTH - 6) if len(line) > WIDTH - 2 else [line]
+    return "\n".join(f"{'      ' if number else '  '}{part}" if part else "" for number, part in enumerate(lines))
+
+
+def _paragraphs(text: str) -> str:
+    """Return a text wrapped; a paragraph with indented lines is left as it is."""
+    wrapped = []
+    for paragraph in text.split("\n\n"):
+        indented = any(line.startswith(" ") for line in paragraph.splitlines())
+        wrapped.append(paragraph if indented else "\n".join(render.wrap(paragraph, WIDTH)))
+    return "\n\n".join(wrapped)
 
 
 def build(verb: str) -> tuple[Parser, Any]:
@@ -96,11 +121,20 @@ def run(verb: str, words: list[str]) -> int:
     args, unknown = parser.parse_known_intermixed_args(words)
     if unknown:
         flag = unknown[0].partition("=")[0]
-        near = f"{nearest(flag, parser.flags())} " if flag.startswith("-") else ""
+        found = close(flag, parser.flags(), 1) if flag.startswith("-") else []
+        near = f"did you mean {found[0]!r}? " if found else ""
         what = "option" if flag.startswith("-") else "argument"
         raise UsageError(f"muster {verb} takes no {what} {flag!r}", f"{near}{parser.prog} --help")
     args.rest = rest or parser.get_default("rest") or []
-    code: int = module.run(args, fleet)
+    try:
+        code: int = module.run(args, fleet)
+    finally:
+        for address, alarms in fleet.alarmed.items():
+            fields = ", ".join(alarm.field for alarm in alarms)
+            render.note(
+                f"warning: the record of {address} was changed behind muster's back ({fields}); muster goes by its own copy."
+                f"\n  muster explain {address}"
+            )
     return code
 
 
@@ -192,8 +226,7 @@ def typed(action: argparse.Action, value: Any, where: str) -> Any:
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
-        # The same on every terminal, so that the generated pages do not depend on one.
-        super().__init__(prog, max_help_position=30, width=100)
+        super().__init__(prog, max_help_position=26, width=WIDTH)
 
 
 def _not_empty(word: str) -> str:

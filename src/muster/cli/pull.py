@@ -18,6 +18,8 @@ TEXT = """
 Brings an agent's commits to branch muster/NAME of the repository it came from, wherever you are. What you have checked
 out is not touched unless you say --merge, --rebase or --squash. --files brings files instead.
 """
+#: At most this many uncommitted files are named.
+NAMED = 5
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +52,11 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     def pull(one: Found) -> dict[str, Any]:
         if args.files:
             return {"files": fleet.pull_files(one, args.files, args.to)}
-        return fleet.pull(one, how=args.how or "", uncommitted=args.uncommitted, force=args.force, to=args.to)
+        row = fleet.pull(one, how=args.how or "", uncommitted=args.uncommitted, force=args.force, to=args.to)
+        if row["branch"]:
+            left = [] if args.uncommitted or not row["dirty"] else fleet.uncommitted_files(one)
+            row["uncommitted"] = None if row["dirty"] is None else left
+        return {"told": _told(str(one.status.address), args.how, row), **row}
 
     def say(row: dict[str, Any]) -> str:
         if "files" in row:
@@ -59,3 +65,43 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
     # One after the other: they may go to the same repository.
     return common.for_each(args, fleet, pull, say, limit=1)
+
+
+def _told(address: str, how: str | None, row: dict[str, Any]) -> str:
+    """Say what was brought and merged, and what was left behind."""
+    if row["branch"] is None and "changed" not in row:
+        return "nothing to pull, it works in your own folder"
+    if row["branch"] is None:
+        return _told_folder(address, how, row)
+    if not how:
+        text = f"{row['branch']} is at {row['tip'][:10]}, {_number(row['commits'], 'commit')} ahead of where it began"
+    elif row["merged"]:
+        moved = f"{row['repo']}: HEAD moved from {row['from'][:10]} to {row['to'][:10]}"
+        done = {"merge": "merged {} into", "rebase": "rebased {} onto", "squash": "squashed {} into one commit in"}
+        text = f"{done[how].format(row['branch'])} {moved}"
+    elif row["commits"] or row["branch"].endswith("-wip"):
+        text = f"nothing to {how}: everything on {row['branch']} is already in {row['repo']}"
+    else:
+        text = f"nothing to {how}: {row['branch']} has no commit of its own"
+    if row["planted"]:
+        text += f"\n  it added hooks or settings to its own git directory; muster ran none of them: {', '.join(row['planted'])}"
+    if left := row["uncommitted"]:
+        names = ", ".join(left[:NAMED]) + (f" and {len(left) - NAMED} more" if len(left) > NAMED else "")
+        text += (
+            f"\n  {_number(len(left), 'file')} not committed and not brought: {names}"
+            f"\n  muster pull {address}{f' --{how}' if how else ''} --uncommitted brings {'it' if len(left) == 1 else 'them'} too"
+        )
+    return text
+
+
+def _told_folder(address: str, how: str | None, row: dict[str, Any]) -> str:
+    count = _number(len(row["changed"]), "file")
+    if row["merged"]:
+        return f"{count} written to {row['folder']}"
+    if not row["changed"]:
+        return "no file changed" + (", nothing was written" if how else "")
+    return f"{count} changed; muster pull {address} --merge writes {'it' if len(row['changed']) == 1 else 'them'} to {row['folder']}"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -88,6 +88,14 @@ def note(text: str) -> None:
     _write(sys.stderr, plain(text, keep="\n") + "\n", at_once=True)
 
 
+def paragraph(text: str) -> None:
+    """Print a text that may have several lines, wrapped at the width of the terminal."""
+    limit = width()
+    for line in text.splitlines():
+        for part in wrap(plain(line), limit) if limit and columns(plain(line)) > limit else [plain(line)]:
+            out(part)
+
+
 def live(text: str = "") -> None:
     """The last line of a terminal, written over the one before."""
     _write(sys.stderr, f"\r\x1b[K{plain(text)}", at_once=True)
@@ -139,6 +147,8 @@ def _hint(problem: MusterError) -> str:
 
 def plain(text: str, keep: str = "") -> str:
     """The text without control characters (and without the tricks of bidirectional text)."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(
         char
         if char in keep
@@ -159,36 +169,173 @@ def coloured() -> bool:
 
 
 def width() -> int:
-    """The width of the terminal; without one, lines are not cut."""
+    """Return the width of the terminal; 0 without one, and then lines are not cut."""
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else 0
     except OSError:
         return 0
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], states: Sequence[str] = ()) -> None:
-    """Columns as wide as they need; the last one is cut at the edge of a terminal."""
-    cells = [[plain(cell) for cell in row] for row in rows]
-    widths = [max([len(title), *(len(row[i]) for row in cells)]) for i, title in enumerate(head)]
+class Clip(str):
+    """A cell of a table that may be cut at the edge of the terminal. Any other cell is wrapped instead."""
+
+    __slots__ = ()
+
+
+class Command(str):
+    """A cell that holds a command to type. It is wrapped so that the copied lines still are that command."""
+
+    __slots__ = ()
+
+
+#: A column of text gets at least this width before other columns are dropped for it.
+TEXT_WIDTH = 24
+
+
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    states: Sequence[str] = (),
+    *,
+    drop: Sequence[str] = (),
+    text: Sequence[str] = (),
+) -> None:
+    """Print columns as wide as they need.
+
+    On a terminal that is too narrow the columns in `drop` are left out, the least useful one being first, until the
+    rest fits. Columns in `text` hold sentences: they get the space that is left, and their cells are wrapped, or cut
+    if they are `Clip`. If even that does not fit, each text cell goes below its row. Nothing else is ever cut.
+    """
+    titles, cells = list(head), [[_cell(cell) for cell in row] for row in rows]
+    widths = [max([columns(title), *(columns(row[i]) for row in cells)]) for i, title in enumerate(titles)]
     limit = width()
-    for index, row in enumerate([list(head), *cells]):
-        text = "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
-        if limit and len(text) > limit:
-            text = text[: limit - 1] + "…"
-        if index and states:
-            text = _paint(text, row, head, widths, states[index - 1])
-        elif index == 0 and coloured():
-            text = f"\x1b[2m{text}\x1b[0m"
-        out(text)
+    if limit:
+        kept = _fitting(titles, widths, limit, drop, text)
+        titles, widths = [titles[i] for i in kept], [widths[i] for i in kept]
+        cells = [[row[i] for i in kept] for row in cells]
+        if _total(widths) > limit:
+            widths = _shrunk(titles, widths, limit, text)
+    below = [i for i, size in enumerate(widths) if size == 0 and titles[i]]
+    beside = [i for i in range(len(titles)) if i not in below]
+    for index, row in enumerate([titles, *cells]):
+        painted = states[index - 1] if index and states else ""
+        _row([row[i] for i in beside], [widths[i] for i in beside], [titles[i] for i in beside], painted, not index)
+        for i in below if index else ():
+            for line in _wrapped(row[i], limit - 2) if row[i].strip("- ") else ():
+                out(f"  {line}")
 
 
-def _paint(text: str, row: Sequence[str], head: Sequence[str], widths: Sequence[int], state: str) -> str:
-    if not coloured() or "STATE" not in head:
+def _cell(cell: str) -> str:
+    return cell.__class__(plain(cell))
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _fitting(titles: list[str], widths: list[int], limit: int, drop: Sequence[str], text: Sequence[str]) -> list[int]:
+    """Return the columns to show: all that fit beside text columns of a readable width."""
+    kept = list(range(len(titles)))
+    for title in ("", *drop):
+        least = [min(widths[i], TEXT_WIDTH) if titles[i] in text else widths[i] for i in kept]
+        if _total(least) <= limit:
+            break
+        kept = [i for i in kept if titles[i] != title]
+    return kept
+
+
+def _shrunk(titles: list[str], widths: list[int], limit: int, text: Sequence[str]) -> list[int]:
+    """Return widths that fit; 0 for a text column that goes below its row."""
+    flexible = [i for i, title in enumerate(titles) if title in text]
+    least = [min(size, TEXT_WIDTH) if i in flexible else size for i, size in enumerate(widths)]
+    if _total(least) > limit:
+        return [0 if i in flexible else size for i, size in enumerate(widths)]
+    spare = limit - _total(least)
+    for i in flexible:
+        more = min(spare, widths[i] - least[i])
+        least[i] += more
+        spare -= more
+    return least
+
+
+def _row(row: list[str], widths: list[int], titles: list[str], state: str, is_head: bool) -> None:
+    split = [_wrapped(cell, size) if columns(cell) > size else [cell] for cell, size in zip(row, widths, strict=True)]
+    for number in range(max(map(len, split), default=0)):
+        parts = []
+        for lines, size, title in zip(split, widths, titles, strict=True):
+            line = lines[number] if number < len(lines) else ""
+            padding = " " * (size - columns(line))
+            parts.append((colour(line, state) if state and title == "STATE" and line else line) + padding)
+        text = "  ".join(parts).rstrip()
+        out(f"\x1b[2m{text}\x1b[0m" if is_head and coloured() else text)
+
+
+def _wrapped(cell: str, size: int) -> list[str]:
+    """Return the lines of a cell, none wider than `size` unless one word of a command is."""
+    if isinstance(cell, Clip):
+        return [clipped(cell, size)]
+    if isinstance(cell, Command):
+        return wrap_command(cell, size)
+    return wrap(cell, size)
+
+
+def columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def clipped(text: str, size: int) -> str:
+    """Return the text, cut to `size` columns with an ellipsis."""
+    if columns(text) <= size:
         return text
-    column = list(head).index("STATE")
-    start = sum(size + 2 for size in widths[:column])
-    end = start + len(row[column])
-    return text[:start] + colour(text[start:end], state) + text[end:]
+    kept = text[: size - 1]
+    while columns(kept) > size - 1:
+        kept = kept[:-1]
+    return f"{kept}…"
+
+
+def wrap(text: str, size: int) -> list[str]:
+    """Return a text in lines of at most `size` columns; a longer word is split."""
+    lines, line = [], ""
+    for word in text.split():
+        if line and columns(line) + 1 + columns(word) > size:
+            lines.append(line)
+            line = ""
+        line = f"{line} {word}" if line else word
+        while columns(line) > size:
+            cut = size
+            while columns(line[:cut]) > size:
+                cut -= 1
+            cut = max(cut, 1)
+            lines.append(line[:cut])
+            line = line[cut:]
+    return [*lines, line] if line or not lines else lines
+
+
+def wrap_command(command: str, size: int) -> list[str]:
+    """Return a command in lines that a shell reads as that one command: split at spaces outside of quotes, with ` \\`."""
+    words, word, quote = [], "", ""
+    for char in command:
+        if char == " " and not quote:
+            words.append(word)
+            word = ""
+            continue
+        if char in "'\"" and quote in ("", char):
+            quote = "" if quote else char
+        word += char
+    first, *others = [*words, word]
+    lines = [first]
+    for other in others:
+        if columns(lines[-1]) + 1 + columns(other) > size - 2:
+            lines[-1] += " \\"
+            lines.append(other)
+        else:
+            lines[-1] += f" {other}"
+    return lines
 
 
 def bill_json(bill: Bill) -> dict[str, Any]:

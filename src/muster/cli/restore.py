@@ -40,7 +40,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
                 [r["address"], r["id"], render.when(r["destroyed"]), r["type"], ", ".join(r["kept"]) or "-"]
                 for r in rows
             ]
-            render.table(["AGENT", "ID", "DESTROYED", "TYPE", "KEPT"], cells)
+            head = ["AGENT", "ID", "DESTROYED", "TYPE", "KEPT"]
+            render.table(head, cells, drop=["TYPE", "DESTROYED"], text=["KEPT"])
         else:
             render.note("the trash is empty")
         return 0

@@ -4,7 +4,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MusterError, Unreachable, UsageError
+from ..errors import Unreachable, UsageError, close
 from ..fleet import Fleet
 from ..model import Address
 from . import improve, render
@@ -28,6 +28,16 @@ launched) and resume, stop (its agents are harvested and ended, the rest is canc
 directory and its agents; branches stay. escalations shows what agents want somebody to know, close ID hides one of them.
 """
 ACTIONS = ("show", "pause", "resume", "stop", "set", "rm", "escalations", "close")
+#: Words of other programs, and what does that here.
+FAMILIAR = {
+    "cancel": "runs stop",
+    "delete": "runs rm",
+    "kill": "runs stop",
+    "list": "runs",
+    "ls": "runs",
+    "remove": "runs rm",
+    "status": "runs show",
+}
 KEYS = ("max_agents", "dollars", "tokens", "launch_rate")
 #: Those that are counts, and such a count.
 WHOLE = {"max_agents": 4, "tokens": 100000}
@@ -46,7 +56,9 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         return _all(args, [one.picture() for one in runs.all_runs(fleet.home)])
     if args.action not in ACTIONS:
         a_run = any(one.name == args.action for one in runs.all_runs(fleet.home))
-        hint = f"muster runs show {args.action}" if a_run else f"use one of: {', '.join(ACTIONS)}"
+        meant = FAMILIAR.get(args.action) or next(iter(close(args.action, ACTIONS, 1)), "")
+        hint = f"did you mean {meant!r}?" if meant else f"use one of: {', '.join(ACTIONS)}"
+        hint = f"muster runs show {args.action}" if a_run else hint
         raise UsageError(f"runs has no action {args.action!r}", hint)
     if args.action == "escalations":
         if args.name:
@@ -90,21 +102,13 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 def _remove(fleet: Fleet, one: Run) -> None:
     """Its agents and its directory go, its branches stay. Unreachable where agents may be that cannot be asked."""
     from ..flow import memory
-    from ..flow import run as runs
 
     repo = str(one.about().get("repo") or "")
     if not one.held():
-        agents, kept = _agents(fleet, one), one.path("branches.json")
-        # Written down first: whoever was killed before they were put back goes on here.
-        branches = [*((runs.read(kept) or {}).get("branches") or []), *_branches(fleet, agents)]
-        runs.write(kept, {"branches": branches})
-        for agent in agents:
+        for agent in _agents(fleet, one):
+            if "task" in agent.agent.labels and agent.agent.common:
+                fleet.pull(agent, force=True, empty=False)
             fleet.destroy(agent)
-        for common, ref, tip in branches:
-            if not memory.git(fleet, common, "rev-parse", "-q", "--verify", ref):
-                memory.git(fleet, common, "update-ref", "--", ref, tip)
-            if not memory.git(fleet, common, "rev-parse", "-q", "--verify", ref):
-                raise MusterError(f"cannot keep {ref}", f"git -C {common} update-ref {ref} {tip}")
     one.remove()
     memory.forget(fleet, one.name, repo)
 
@@ -123,21 +127,6 @@ def _agents(fleet: Fleet, one: Run) -> list[Found]:
             )
     mine = [str(status.address) for status in listing.statuses if status.agent.labels.get("run") == one.name]
     return [fleet.get(address) for address in mine]
-
-
-def _branches(fleet: Fleet, agents: list[Found]) -> list[list[str]]:
-    """Repository, ref and commit of each branch that goes when its agent is destroyed, and that has something."""
-    from ..flow import memory
-
-    found = []
-    for one in agents:
-        agent, ref = one.agent, f"refs/heads/{one.agent.branch}"
-        if one.host.name or agent.mode != "worktree" or "task" not in agent.labels:
-            continue
-        tip = memory.git(fleet, agent.common, "rev-parse", "-q", "--verify", ref)
-        if tip and tip != agent.base:
-            found.append([agent.common, ref, tip])
-    return found
 
 
 def _end(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
@@ -192,7 +181,12 @@ def _all(args: argparse.Namespace, pictures: list[dict[str, Any]]) -> int:
             ]
             for one in pictures
         ]
-        render.table(["RUN", "STATE", "DONE", "OUTCOMES", "TYPE", "COST", "BEGAN"], rows)
+        render.table(
+            ["RUN", "STATE", "DONE", "OUTCOMES", "TYPE", "COST", "BEGAN"],
+            rows,
+            drop=["TYPE", "BEGAN", "COST"],
+            text=["OUTCOMES"],
+        )
     return 0
 
 
@@ -213,11 +207,12 @@ def _show(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
             str(task["attempts"]),
             _cost(task),
             (task["branch"] if task["commits"] else task.get("uncommitted")) or "-",
-            (task["reason"] or task["summary"] or "").partition("\n")[0][:80],
+            _why(task),
         ]
         for task in picture["tasks"]
     ]
-    render.table(["TASK", "OUTCOME", "VERIFIED", "TRIES", "COST", "BRANCH", "WHY"], rows)
+    head = ["TASK", "OUTCOME", "VERIFIED", "TRIES", "COST", "BRANCH", "WHY"]
+    render.table(head, rows, drop=["TRIES", "BRANCH", "COST", "VERIFIED"], text=["WHY"])
     for task in picture["tasks"]:
         for words in task.get("harvest_errors") or ():
             render.out(f"{task['id']}: not harvested: {render.plain(words)}")
@@ -263,11 +258,10 @@ def _escalations(args: argparse.Namespace, fleet: Fleet, run: str = "") -> int:
         render.document({"escalations": rows})
     elif known:
         ranked = sorted(known.items(), key=lambda pair: -len(pair[1]["by"]))
-        render.table(
-            ["ESCALATION", "COUNT", "TEXT"], [[key, str(len(one["by"])), one["text"][:100]] for key, one in ranked]
-        )
+        cells = [[key, str(len(one["by"])), one["text"]] for key, one in ranked]
+        render.table(["ESCALATION", "COUNT", "TEXT"], cells, text=["TEXT"])
     elif args.action == "escalations":
-        render.note("nobody wants a person's attention")
+        render.note("there are no open escalations")
     return 0
 
 
@@ -280,6 +274,13 @@ def _close(args: argparse.Namespace, fleet: Fleet) -> int:
     else:
         render.note(f"closed: {render.plain(text)[:100]}")
     return 0
+
+
+def _why(task: dict[str, Any]) -> str:
+    """Return the reason of a task's outcome, whole; or the beginning of its agent's summary."""
+    if task["reason"]:
+        return " ".join(str(task["reason"]).split())
+    return render.Clip(str(task["summary"] or "").partition("\n")[0][:200])
 
 
 def _cost(one: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     tutorial = args.tutorial or os.path.relpath(blocks.find(fleet.cwd), fleet.cwd)
     if args.artifacts and not os.path.isdir(args.artifacts):
         raise NotFound(f"there is no folder {args.artifacts}", "pytest makes it: --e2e-artifacts DIR")
-    tests = args.tests or [_first(fleet.cwd, os.path.join("tests", "e2e"), "tests") or "."]
+    tests = args.tests or [check.default(fleet.cwd)]
     artifacts = args.artifacts or _first(fleet.cwd, kept := os.path.join(".muster", "e2e")) or kept
     report = check.check(tutorial, tests, artifacts)
     bad = check.failed(report, args.strict)

@@ -3,8 +3,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from ..config import nearest
-from ..errors import NotFound, UsageError
+from ..errors import NotFound, UsageError, nearest
 from ..fleet import Fleet
 from ..flow import author
 from ..tutorial import blocks

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 
 from ..errors import UsageError
 from ..fleet import Fleet
@@ -17,7 +18,8 @@ muster tutorial sync --rounds 5 --timeout 2h
 TEXT = """
 Checks the tests against the tutorial, as muster tutorial check does, and has an agent mend what is found: stale citations first, then
 tests for the missing blocks, a happy and an unhappy path each. After each of its turns muster judges what the agent
-committed and sends it what is left. Your own tree stays as it is until you pull. Exit code 1 when something is left.
+committed, runs the tests it wrote in a clean checkout on the agent's host, and sends it what is left. Your own tree stays as it is
+until you pull. Exit code 1 when something is left.
 """
 REST = "ARGS"
 
@@ -29,6 +31,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("-a", "--agent", default="", metavar="TYPE", help="the type of the agent; default: as for create")
     add("--name", default="", metavar="NAME", help="the agent's name or address; default: sync-…")
     add("--rounds", type=int, default=3, metavar="N", help="how many turns it has (default: 3)")
+    add("--pytest", type=shlex.split, default=[], metavar="COMMAND", help="runs the tests (default: python3 -m pytest)")
     add("--timeout", type=parse_seconds, default=3600.0, metavar="TIME", help="wait so long in all (default: 1h)")
 
 
@@ -37,8 +40,19 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         raise UsageError("--rounds must be at least 1")
     at = author.place(args.tutorial, fleet.cwd)
     wanted = sync.tests(args.tests, at, fleet.cwd)
+    pytest = args.pytest or fleet.config.section("improve").get("pytest", [])
+    if not isinstance(pytest, list) or not all(isinstance(word, str) for word in pytest):
+        raise UsageError("[improve] pytest must be a list of words", 'pytest = ["uv", "run", "pytest"]')
     wish = author.Wish("sync", "", tuple(args.rest), args.name, args.timeout)
-    synced = sync.sync(fleet, lambda: wish._replace(type=type_of(args, fleet)), at, wanted, args.rounds, render.note)
+    synced = sync.sync(
+        fleet,
+        lambda: wish._replace(type=type_of(args, fleet)),
+        at,
+        wanted,
+        args.rounds,
+        render.note,
+        pytest,
+    )
     if args.json:
         render.document(sync.to_json(synced))
     else:

@@ -22,7 +22,8 @@ While it waits, the command of [notify] is told of those on other hosts (docs/no
 
 def options(parser: argparse.ArgumentParser) -> None:
     common.selector(parser)
-    parser.add_argument("--until", action="append", default=[], choices=STATES, help="wait for this state")
+    known = f"wait for one of: {', '.join(STATES)}"
+    parser.add_argument("--until", action="append", default=[], choices=STATES, metavar="STATE", help=known)
     parser.add_argument("--any", action="store_true", help="one of the agents is enough")
     parser.add_argument("--timeout", type=parse_seconds, metavar="TIME", help="give up after this time: 30s, 15m")
 

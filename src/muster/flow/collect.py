@@ -19,6 +19,7 @@ from .trial import Item, Report
 
 SHOWN = 5
 MORE_TIME = 'give it more time: [improve] suite_timeout = "2h"'
+NO_PYTEST = 'activate the environment that has it, or name the command: [improve] pytest = ["/path/to/venv/bin/python", "-m", "pytest"]'
 
 
 class Cited(NamedTuple):
@@ -86,8 +87,9 @@ def check(report: Report, *, ran: bool) -> None:
     if report.status == 5:
         raise UsageError("there are no tests", "name files or folders that have some; pytest --collect-only shows them")
     if report.exit_code == 127 or "No module named pytest" in report.screen:
-        hint = 'pip install pytest, or say how it is called: [improve] pytest = ["uv", "run", "pytest"]'
-        raise NotFound(f"pytest is not installed {where}", hint)
+        program = shlex.split(report.command)[0] if report.command else "pytest"
+        problem = "is not installed" if report.exit_code == 127 else "has no pytest"
+        raise NotFound(f"{program} {problem} {where}", NO_PYTEST)
     shown = "".join(f"\n  {line}" for line in report.screen.splitlines()[-10:])
     raise UsageError(
         f"pytest did not run {where} (exit code {report.exit_code}):{shown}", f"try it by hand: {report.command}"

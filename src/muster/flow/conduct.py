@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from .. import Address, AgentType, Fleet, Spec
-from ..errors import MusterError, UsageError
+from ..errors import MusterError, Unreachable, UsageError
 from . import budget, memory, purse
 from . import run as runs
 from . import task as tasks
 from .breaker import Breaker
 from .field import FleetField
 from .governor import Governor, Limits
-from .map import ENDED_BY_US, SETTABLE, Plan, Scheduler
+from .map import ENDED_BY_US, SETTABLE, Plan, Scheduler, cannot_use
 from .purse import Estimate
 from .watch import Rules
 
@@ -72,17 +72,23 @@ def check(fleet: Fleet, wish: Wish) -> None:
             fleet.check(wish.spec._replace(address=address, message=task.prompt, args=task.args))
 
 
-def silent(fleet: Fleet, places: Sequence[str]) -> list[str]:
-    """Those of the hosts that do not answer. Unreachable when none of all places does."""
+def unusable(fleet: Fleet, places: Sequence[str]) -> list[str]:
+    """Return why agents cannot run on some of these hosts, one sentence each. Raises if they can run on none of them.
+
+    The error is `Unreachable` if no host answers at all.
+    """
     crew = fleet.crew(32)
     for place in set(places):
-        crew.start(place, partial(fleet.glance, place) if place else lambda: None)
+        crew.start(place, partial(fleet.glance, place))
     errors: dict[str, MusterError] = {}
     while crew.busy:
         errors |= {ended.item: ended.error for ended in crew.done(1.0) if ended.error is not None}
-    if len(errors) == len(set(places)):
-        raise errors[places[0]]
-    return [place for place in places if place in errors]
+    reasons = [cannot_use(place, errors[place]) for place in dict.fromkeys(places) if place in errors]
+    if len(errors) < len(set(places)):
+        return reasons
+    kind = Unreachable if all(isinstance(error, Unreachable) for error in errors.values()) else MusterError
+    message = reasons[0] if len(reasons) == 1 else f"no host can be used: {'; '.join(reasons)}"
+    raise kind(message, errors[places[0]].hint)
 
 
 def unattended(kind: AgentType, permissions: str) -> None:

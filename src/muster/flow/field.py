@@ -126,7 +126,8 @@ class FleetField:
         """A name of a run is used again when that was removed: an agent older than the run is not its."""
         agent = status.agent
         return (
-            agent.labels.get("run") == self.run.name
+            status.bound
+            and agent.labels.get("run") == self.run.name
             and agent.created >= self.created
             and task in ("", agent.labels.get("task"))
         )
@@ -223,7 +224,7 @@ class FleetField:
 
     def _commits(self, one: Any, patch: str) -> dict[str, Any]:
         """Its branch, and what it had not committed as a commit on the side; a ref of the run holds both, whatever becomes of the agent."""
-        pulled = self.fleet.pull(one, force=True)
+        pulled = self.fleet.pull(one, force=True, empty=False)
         found = {"branch": pulled.get("branch"), "tip": pulled.get("tip"), "commits": pulled.get("commits") or 0}
         if not found["tip"]:
             return found
@@ -258,9 +259,6 @@ class FleetField:
             self.fleet.stop(one, 2.0)
         elif one is not None:
             self.fleet.destroy(one)
-        if told.get("tip") and told.get("commits") and told.get("repo") and not keep:
-            # Its branch went with it. Whoever was killed here goes on here; a branch that is there is somebody's.
-            _ref(self.fleet.local, str(told["repo"]), f"refs/heads/{told['branch']}", str(told["tip"]), new=True)
 
 
 def _born(status: Status) -> str:
@@ -269,12 +267,9 @@ def _born(status: Status) -> str:
     return name if len(name) < 40 else status.agent.name
 
 
-def _ref(host: Host, repo: str, ref: str, tip: str, new: bool = False) -> None:
-    """Let a ref point there; a `new` one only where there is none."""
-    git = ["git", "-C", repo, "-c", "core.hooksPath=/dev/null"]
-    if new and not host.run([*git, "show-ref", "-q", "--verify", "--", ref]).returncode:
-        return
-    done = host.run([*git, "update-ref", "--", ref, tip])
+def _ref(host: Host, repo: str, ref: str, tip: str) -> None:
+    """Point a ref at a commit."""
+    done = host.run(["git", "-C", repo, "-c", "core.hooksPath=/dev/null", "update-ref", "--", ref, tip])
     if done.returncode:
         raise MusterError(f"cannot keep {ref}: {done.stderr.decode('utf-8', 'replace').strip()}")
 

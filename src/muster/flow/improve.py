@@ -39,7 +39,8 @@ class Wish(NamedTuple):
     paths: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     """For pytest."""
-    pytest: tuple[str, ...] = ("python3", "-m", "pytest")
+    pytest: tuple[str, ...] = trial.PYTEST
+    """The command; if it is empty, `within` fills in the usual one."""
     lint: tuple[str, ...] = ()
     keep_env: tuple[str, ...] = ()
     playbooks: str = ""
@@ -130,9 +131,14 @@ def holding(fleet: Fleet, run: Run, new: bool) -> Iterator[None]:
 
 
 def within(wish: Wish, run: Run) -> Wish:
-    """The wish with the folder that the run was begun in: its agents belong there, wherever it is gone on with."""
-    spec = wish.map.spec._replace(source=str(run.about()["source"]))
-    return wish._replace(map=wish.map._replace(spec=spec))
+    """Return the request bound to the folder that the run was started in, even if it is resumed from another one.
+
+    Where pytest is not configured, that folder also decides how it is called.
+    """
+    source = str(run.about()["source"])
+    spec = wish.map.spec._replace(source=source)
+    pytest = wish.pytest or trial.usual_pytest("" if any(wish.map.places) else source, str(run.about()["repo"]))
+    return wish._replace(map=wish.map._replace(spec=spec), pytest=pytest)
 
 
 def where(run: Run, wish: Wish, before: Baseline | None = None, place: str | None = None) -> trial.Where:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from .. import Status
-from ..errors import MusterError
+from ..errors import MusterError, Unreachable
 from . import budget, patterns
 from .board import ALIVE, WATCHED, Board, Job
 from .breaker import Alert, Breaker
@@ -124,6 +124,8 @@ class Scheduler:
         """Those of them that nobody waits for any more, on hosts that may come back."""
         self.turns = Turns(LOOK_SECONDS / 10)
         self.silent: dict[str, float] = {}
+        self.problems: dict[str, str] = {}
+        """Why the last look at each of these hosts failed, in words."""
         self.loads: dict[str, HostLoad] = {}
         self.used = Spend()
         """Of the attempts that are over."""
@@ -315,8 +317,9 @@ class Scheduler:
         now, began = self.field.now(), self.turns.looked[place]
         jobs = list(self.board.watched[place].values())
         if ended.error is not None:
+            self.problems[place] = cannot_use(place, ended.error)
             if now - self.silent.setdefault(place, now) > PATIENCE:
-                words = f"host {place} does not answer: {ended.error.message}"
+                words = self.problems[place]
                 for job in jobs:
                     job.act = Act("end", outcome="lost", reason=words)
                     self._harvested(job, ended)  # it would not answer that either
@@ -544,7 +547,7 @@ class Scheduler:
             return
         there = [place for place in self.plan.places if place not in self.silent] if self.silent else self.plan.places
         if not there and not running:
-            nobody = f"no host answers: {', '.join(self.plan.places)}"
+            nobody = f"no host can be used: {'; '.join(self.problems[place] for place in self.plan.places)}"
             self._held(now, nobody)
             if all(now - self.silent[place] > PATIENCE for place in self.plan.places):
                 self._stop_all("lost", nobody)
@@ -879,6 +882,14 @@ class Scheduler:
         found = Counter({stage: len(jobs) for stage, jobs in self.board.stages.items() if jobs and stage != "over"})
         found.update(str((job.last.outcome or {}).get("outcome")) for job in self.board.stages["over"].values())
         return dict(found)
+
+
+def cannot_use(place: str, error: MusterError) -> str:
+    """Say why agents cannot run on a host (empty: this machine), given what a look at it raised."""
+    if isinstance(error, Unreachable):
+        return error.message
+    reason = error.message.removeprefix("survey: ")  # the script's name means nothing to the user
+    return f"{f'host {place}' if place else 'this machine'} cannot be used: {reason}"
 
 
 def _was_told(status: Status) -> bool:

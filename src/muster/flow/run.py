@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
-from ..errors import NotFound, Refused, UsageError
+from ..errors import NotFound, Refused, UsageError, close
 from .task import Task
 
 VERSION = 1
@@ -277,8 +277,10 @@ def all_runs(home: str) -> list[Run]:
 def find(home: str, name: str) -> Run:
     run = Run(os.path.join(home, "runs", name))
     if not NAME.match(name) or not run.about():
-        names = ", ".join(run.name for run in all_runs(home)[:10]) or "there is none yet"
-        raise NotFound(f"there is no run {name!r}", f"runs: {names}")
+        known = [run.name for run in all_runs(home)]
+        if near := close(name, known):
+            raise NotFound(f"there is no run {name!r}", f"did you mean {' or '.join(near)}?")
+        raise NotFound(f"there is no run {name!r}", f"runs: {', '.join(known[:10])}" if known else "there is none yet")
     return run
 
 

@@ -1,6 +1,7 @@
 """`muster tutorial sync`: an agent writes the tests that a tutorial lacks, and muster itself judges what it committed.
 
-Judging is reading: the agent's test files are taken out of git and parsed, never checked out into the user's tree and never run.
+The agent's test files are taken out of git and parsed; they are never checked out into the user's tree. Tests that read well
+are then run on the agent's host, in a clean checkout of the agent's commit and with none of the user's variables.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import ast
 import os
 import re
 import shlex
+import sys
 import tempfile
 import time
 import warnings
@@ -17,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import Fleet
 from ..errors import MusterError, NotFound, UsageError
-from ..tutorial import blocks, check
+from ..tutorial import check
 from ..tutorial.check import Finding
-from . import author
+from . import author, trial
 from .author import FILE_CAP, Place, Say, Wish
 
 if TYPE_CHECKING:
@@ -53,12 +55,13 @@ class Synced(NamedTuple):
 
 
 def tests(named: Sequence[str], at: Place, cwd: str) -> tuple[str, ...]:
-    """The folders and files of the tests, below the top of the repository. Without a name tests/e2e, else tests, else one to be made."""
+    """Return the folders and files of the tests, below the top of the repository.
+
+    Without a name these are the ones that `muster tutorial check` reads, or tests/e2e if there is no test yet.
+    """
     if not named:
-        for root in blocks.roots(cwd):
-            for folder in (os.path.join("tests", "e2e"), "tests"):
-                if os.path.isdir(path := os.path.join(root, folder)):
-                    return (_below(path, path, at),)
+        if (found := check.default(cwd)) != "." or check.files([cwd]):
+            return (_below(os.path.join(cwd, found), found, at),)
         return (os.path.join("tests", "e2e"),)
     for path in named:
         if not os.path.exists(os.path.join(cwd, path)):
@@ -149,10 +152,17 @@ class _Blob(NamedTuple):
     size: int
 
 
-def judge(
-    fleet: Fleet, one: Found, at: Place, wanted: Sequence[str], missing: set[str], *, force: bool
-) -> list[Finding]:
-    """What is wrong with what the agent has committed, as it would be in the user's tree.
+class Judged(NamedTuple):
+    findings: list[Finding]
+    commit: str
+    changed: tuple[str, ...]
+    """The test files that the agent wrote or changed, and those that its other changes below the tests may affect."""
+    tests: dict[str, list[str]]
+    """The texts of the blocks that had no test before, each with the tests that cite it now."""
+
+
+def judge(fleet: Fleet, one: Found, at: Place, wanted: Sequence[str], missing: set[str], *, force: bool) -> Judged:
+    """Read what the agent has committed and say what is wrong with it, as it would be in the user's tree.
 
     The commits are fetched, the files that it changed are written to a temporary folder beside copies of the others, and that is
     parsed. `missing` are the texts of the blocks that had no test when it began. The tutorial is the user's, whatever it did to it.
@@ -175,21 +185,25 @@ def judge(
         top = os.path.realpath(folder)
         report = look(at, wanted, top)
         findings += report.findings
+        citing = {block.text: report.tests.get(block.id, []) for block in report.blocks if block.text in missing}
         for block in report.blocks:
-            citing = report.tests.get(block.id, [])
-            if block.text in missing and citing and not any(_unhappy(top, test) for test in citing):
+            tests = citing.get(block.text, [])
+            if tests and not any(_unhappy(top, test) for test in tests):
                 findings.append(
                     Finding(
                         "happy-only",
-                        citing[0].partition("::")[0],
+                        tests[0].partition("::")[0],
                         1,
                         f"no test of {block.id} takes an unhappy path (to_fail, to_exit_with, to_time_out), "
                         "and none says `# no unhappy path: REASON`",
                         block.id,
-                        citing[0],
+                        tests[0],
                     )
                 )
-    return findings
+    changed = {path for path in (theirs.keys() | ours.keys()) if theirs.get(path) != ours.get(path)}
+    helpers = any(_inside(path, wanted) and not _is_test(path, wanted) for path in changed)
+    run = sorted(path for path in theirs if _is_test(path, wanted) and (helpers or path in changed))
+    return Judged(findings, tip, tuple(run), citing)
 
 
 def _protected(fleet: Fleet, at: Place, theirs: _Blob | None, ours: _Blob | None, text: bytes) -> list[Finding]:
@@ -232,9 +246,12 @@ def _blob(fleet: Fleet, at: Place, blob: _Blob) -> bytes:
     return fleet.local.run(["git", "-C", at.top, "cat-file", "blob", blob.sha]).stdout
 
 
+def _inside(path: str, wanted: Sequence[str]) -> bool:
+    return any(one in (".", path) or path.startswith(f"{one}/") for one in wanted)
+
+
 def _is_test(path: str, wanted: Sequence[str]) -> bool:
-    inside = any(one in (".", path) or path.startswith(f"{one}/") for one in wanted)
-    return path in wanted or (inside and _TEST_FILE.fullmatch(path.rpartition("/")[2]) is not None)
+    return path in wanted or (_inside(path, wanted) and _TEST_FILE.fullmatch(path.rpartition("/")[2]) is not None)
 
 
 def _files(at: Place, wanted: Sequence[str]) -> list[str]:
@@ -298,10 +315,90 @@ def _expects(node: ast.AST) -> bool:
     return node.func.attr in ("to_fail", "to_time_out")
 
 
+# Running
+
+
+def pytest_command(at_home: bool) -> tuple[str, ...]:
+    """How tests are run if nobody says: by this interpreter, if it has pytest and the agent works on this machine."""
+    from importlib.util import find_spec
+
+    return (sys.executable if at_home and find_spec("pytest") else "python3", "-m", "pytest")
+
+
+def run(fleet: Fleet, one: Found, at: Place, judged: Judged, pytest: Sequence[str], timeout: float) -> list[Finding]:
+    """Run the tests that the agent wrote; return those that fail, and the blocks of which no test passed.
+
+    A test that failed before the agent began is not the agent's to mend.
+    """
+    if not judged.changed:
+        return []
+    address = one.status.address
+    command = tuple(pytest) or pytest_command(not address.host)
+    where = trial.Where(address.name, address.host, at.top, command, timeout=timeout)
+    report = trial.run(fleet, where, judged.commit, judged.changed)
+    shown = shlex.join((*command, *judged.changed))
+    if not report.cases and not report.errors:
+        last = report.screen.strip().split("\n")[-15:]
+        return [
+            Finding(
+                "not-run",
+                judged.changed[0],
+                1,
+                f"no test could be run by: {shown} (--pytest COMMAND names another)",
+                diff="\n".join(last),
+            )
+        ]
+    bad = [case for case in report.cases.values() if case.outcome not in PASSED and case.outcome not in IDLE]
+    known = [case.id for case in bad if case.id.partition("::")[0] in _tree(fleet, at, one.agent.base)]
+    if known:
+        before = trial.run(fleet, where, one.agent.base, known)
+        bad = [case for case in bad if before.outcome(case.id) in ("missing", *PASSED, *IDLE)]
+    findings = [
+        Finding("failing", file, 1, "pytest cannot collect its tests", diff=_last(text))
+        for file, text in report.errors.items()
+    ]
+    for case in bad:
+        item = report.items.get(case.id)
+        findings.append(
+            Finding(
+                "failing",
+                case.id.partition("::")[0],
+                item.line if item else 1,
+                f"{case.id} {'failed' if case.outcome == 'failed' else f'ended with: {case.outcome}'}",
+                test=case.id,
+                diff=_last(case.text),
+            )
+        )
+    for text, tests in judged.tests.items():
+        ran = [case for case in report.cases.values() if trial.function_of(case.id) in tests]
+        if not any(case.outcome in PASSED for case in ran) and not any(case in bad for case in ran) and not findings:
+            file, _, name = tests[0].partition("::")
+            message = (
+                f"no test of this block passed ({text.partition(chr(10))[0]}): {name} was skipped or not collected"
+            )
+            findings.append(Finding("not-run", file, 1, message, test=tests[0]))
+    return findings
+
+
+PASSED, IDLE = ("passed", "xpassed"), ("skipped", "xfailed")
+
+
+def _last(text: str) -> str:
+    return "\n".join(author.harmless(text).strip().split("\n")[-40:])
+
+
 # The verb
 
 
-def sync(fleet: Fleet, asked: Callable[[], Wish], at: Place, wanted: Sequence[str], rounds: int, say: Say) -> Synced:
+def sync(
+    fleet: Fleet,
+    asked: Callable[[], Wish],
+    at: Place,
+    wanted: Sequence[str],
+    rounds: int,
+    say: Say,
+    pytest: Sequence[str] = (),
+) -> Synced:
     """Check; and while something is found, have an agent (the one asked for then) mend it, at most `rounds` times."""
     report = look(at, wanted, at.top)
     before = report.findings
@@ -316,20 +413,22 @@ def sync(fleet: Fleet, asked: Callable[[], Wish], at: Place, wanted: Sequence[st
     }
     one = author.hire(fleet, wish, at, ask(at, wanted, report))
     address = one.status.address
-    say(
-        f"{address} ({wish.type}) works on {len(before) - len(own)} finding{'' if len(before) - len(own) == 1 else 's'}"
-    )
+    count = len(before) - len(own)
+    say(f"{address} ({wish.type}) works on {count} finding{'' if count == 1 else 's'}")
     again = f"muster diff {address}; muster pull {address} --merge brings what it has"
     for number in range(1, rounds + 1):
         one = author.turn(fleet, one, deadline, say, again)
-        findings = judge(fleet, one, at, wanted, missing, force=number > 1)
-        left = [finding for finding in findings if finding not in own]
+        judged = judge(fleet, one, at, wanted, missing, force=number > 1)
+        left = [finding for finding in judged.findings if finding not in own]
+        if not left and judged.changed:
+            say(f"round {number}: running the tests in {', '.join(judged.changed)}")
+            left = run(fleet, one, at, judged, pytest, max(60.0, deadline - time.monotonic()))
         if not left:
-            say(f"round {number}: all that {address} committed is in step")
+            say(f"round {number}: every block is cited, and the tests that {address} committed pass")
             return Synced(at, tests, before, own, one, number)
         say(f"round {number}: {len(left)} finding{'' if len(left) == 1 else 's'} left")
-        if number == rounds:
-            break
+        if number == rounds or all(finding.kind == "not-run" and not finding.test for finding in left):
+            break  # where no test can be run, the agent cannot help it
         if one.status.state == "done":
             say(f"{address} has ended and takes no message")
             break

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..model import Status
 
 HERE = os.path.dirname(__file__)
+PYTEST = ("python3", "-m", "pytest")
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "hung", "missing")
 BAD = frozenset({"failed", "error", "hung"})
 OVER = frozenset({"done", "failed", "stopped", "lost"})
@@ -63,7 +64,7 @@ class Where(NamedTuple):
     """A host, as behind `@`; empty is this machine."""
     source: str = ""
     """The user's folder; pytest is run in its counterpart. Empty is the fleet's own."""
-    pytest: tuple[str, ...] = ("python3", "-m", "pytest")
+    pytest: tuple[str, ...] = PYTEST
     args: tuple[str, ...] = ()
     """More words for pytest, the user's."""
     keep: tuple[str, ...] = ()
@@ -161,6 +162,21 @@ class Verified(NamedTuple):
 
 
 # Running
+
+
+def usual_pytest(*folders: str) -> tuple[str, ...]:
+    """Return the command for pytest where none is configured.
+
+    In an activated environment that is its `python3`. Otherwise it is the `.venv` or `venv` of the first of these folders (the project, the
+    top of its repository; empty if the tests run on another host) that has pytest, and without one the system's `python3`.
+    """
+    if not (os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")):
+        for folder in folders if all(folders) else ():
+            for name in (".venv", "venv"):
+                program = Path(folder, name, "bin", "python")
+                if os.access(program, os.X_OK) and any(program.parents[1].glob("lib/python3*/site-packages/pytest")):
+                    return (str(program), *PYTEST[1:])
+    return PYTEST
 
 
 def run(

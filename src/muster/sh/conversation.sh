@@ -3,7 +3,6 @@
 # copy that `destroy` made (see trash.sh).
 mu_dir=$mu_home/agents/$1
 [ -d "$mu_dir" ] || mu_dir=$mu_home/trash/$1/agent
-mu_file=$(sed -n 's/.*"where":"\([^"\\]*\)".*/\1/p' "$mu_dir/ev/session" 2>/dev/null) || mu_file=
-case $mu_file in /*.jsonl) ;; *) mu_file= ;; esac
-[ -f "$mu_file" ] || mu_file=$mu_dir/session/client.jsonl
+mu_file=$(mu_transcript "$mu_dir")
+[ -n "$mu_file" ] || mu_file=$mu_dir/session/client.jsonl
 [ ! -f "$mu_file" ] || exec tail -c "$2" "$mu_file"

@@ -30,40 +30,106 @@ vacant() { # WORKDIR
 
 began() { # SHADOW BASE STATE: remember what was not committed at birth, so that a diff shows the agent's own changes only
   [ "$2" != "$3" ] || return 0
-  # Nothing in the user's repository names this commit: the shadow holds its objects.
-  printf '%s\n^%s\n' "$3" "$2" | git pack-objects --revs --thin --stdout -q >"$tmp/began"
-  git --git-dir="$1" index-pack --stdin --fix-thin <"$tmp/began" >/dev/null
+  adopt "$1" "$2" "$3"
   printf '%s\n' "$3" >"$1/refs/muster/start"
 }
 
-do_worktree() { # TOP COMMON WORKDIR SHADOW BRANCH BASE STATE FORMAT EXCLUDE
-  top=$1 common=$2 workdir=$3 made=$4 branch=$5 base=$6 state=$7
+adopt() { # GITDIR BASE STATE: copy there what no ref of the user's repository names, and a prune would remove
+  printf '%s\n^%s\n' "$3" "$2" | git pack-objects --revs --thin --stdout -q >"$tmp/state"
+  git --git-dir="$1" index-pack --stdin --fix-thin <"$tmp/state" >/dev/null
+}
+
+# The agent's own git directory, REPO, lies outside of its work dir and borrows the objects of the user's repository. It
+# starts as a copy of the user's refs, settings and hooks; nothing that the agent changes in it reaches the user's repository.
+do_worktree() { # TOP COMMON GITDIR WORKDIR SHADOW REPO HOLD BRANCH BASE STATE FORMAT EXCLUDE
+  top=$1 common=$2 from=$3 workdir=$4 made=$5 repo=$6 hold=$7 branch=$8 base=$9
+  shift 9
+  state=$1 format=$2 exclude=$3
   cd -- "$top"
   vacant "$workdir"
-  if ! again git update-ref -m "muster: created" "refs/heads/$branch" "$base" "" 2>"$tmp/why"; then
-    if git rev-parse -q --verify "refs/heads/$branch" >/dev/null; then
-      refuse "the branch $branch exists already" "choose another name: --branch BASE:NEW"
-    fi
-    refuse "cannot make the branch $branch: $(sed 's/^[a-z]*: //' "$tmp/why")" "choose another name"
-  fi
-  if ! again git worktree add -q --no-checkout -- "$workdir" "$branch"; then
-    git update-ref -d "refs/heads/$branch" "$base"
-    exit 1
-  fi
+  free "$branch" "$base"
   undo=unmake
+  # The user may delete branches and prune: this ref keeps alive what the agent borrows.
+  again git update-ref "$hold" "$base"
+  private
+  [ "$base" = "$state" ] || adopt "$repo" "$base" "$state"
+  printf 'gitdir: %s\n' "$repo" >"$workdir/.git"
   cd -- "$workdir"
-  gitdir=$(git rev-parse --absolute-git-dir)
+  git update-ref -m "muster: created" "refs/heads/$branch" "$base"
   lay "$base" "$state"
   fill "$top" "$workdir"
-  shadow "$made" "$base" "$8" "$9" "$common/objects"
-  began "$made" "$base" "$state"
+  shadow "$made" "$base" "$format" "$exclude" "$repo/objects" "$common/objects"
+  seeded "$repo"
+  [ "$base" = "$state" ] || printf '%s\n' "$state" >"$made/refs/muster/start"
   undo=:
-  printf %s "$gitdir"
+}
+
+free() { # BRANCH BASE: refuse a branch that `pull` could not write later
+  old=$(git rev-parse -q --verify "refs/heads/$1" || :)
+  if [ -n "$old" ]; then
+    case $1 in muster/*) ! git merge-base --is-ancestor "$old" "$2" || return 0 ;; esac
+    refuse "the branch $1 exists already" "choose another name: --branch BASE:NEW"
+  fi
+  # Everything up to the point of writing it.
+  printf 'start\ncreate refs/heads/%s %s\nprepare\nabort\n' "$1" "$2" >"$tmp/transaction"
+  if ! again rehearse 2>"$tmp/why"; then
+    refuse "cannot make the branch $1: $(sed 's/^[a-z]*: //' "$tmp/why")" "choose another name"
+  fi
+}
+
+rehearse() { git update-ref --stdin <"$tmp/transaction" >/dev/null; }
+
+private() { # make $repo, the agent's own git directory, from the user's $common; $from is the git dir of the user's work tree
+  mkdir -p "$repo/objects/pack" "$repo/refs/heads" "$repo/refs/tags" "$repo/info" "$repo/hooks"
+  printf 'ref: refs/heads/%s\n' "$branch" >"$repo/HEAD"
+  alternates "$repo/objects" "$common/objects"
+  {
+    if [ "$format" = sha256 ]; then
+      printf '[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n'
+    else
+      printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n'
+    fi
+    settings "$common/config"
+    if [ "$from" != "$common" ] || [ -f "$common/config.worktree" ]; then settings "$from/config.worktree"; fi
+    if [ -d "$common/lfs" ]; then printf '[lfs]\n\tstorage = %s\n' "$(quoted "$common/lfs")"; fi
+  } >"$repo/config"
+  for file in info/exclude info/attributes shallow; do
+    [ ! -f "$common/$file" ] || cp -- "$common/$file" "$repo/$file"
+  done
+  [ ! -f "$from/info/sparse-checkout" ] || cp -- "$from/info/sparse-checkout" "$repo/info/"
+  for file in "$common"/hooks/*; do
+    case $file in *.sample) continue ;; esac
+    [ ! -f "$file" ] || cp -p -- "$file" "$repo/hooks/"
+  done
+  # Branches, tags and remote branches are there to look at and to build on; those of other agents are not.
+  git for-each-ref --format='%(objectname) %(refname) %(symref)' refs/heads refs/tags refs/remotes >"$tmp/refs"
+  awk '$2 !~ /^refs\/heads\/muster\// && NF == 2 { print $1, $2 }' "$tmp/refs" >"$repo/packed-refs"
+  sed -n 's/^[0-9a-f]* \(refs\/remotes\/[^ ]*\) \(refs\/remotes\/.*\)$/\1 \2/p' "$tmp/refs" >"$tmp/symbolic"
+  while read -r name target; do git --git-dir="$repo" symbolic-ref "$name" "$target"; done <"$tmp/symbolic"
+}
+
+seeded() { # GITDIR: what is there before the agent; all that it adds is its own
+  cp -- "$1/config" "$made/config.seed"
+  (cd -- "$1" && cksum hooks/* 2>/dev/null) >"$made/hooks.seed" || :
+}
+
+quoted() { printf '"%s"' "$(printf %s "$1" | sed -e 's/[\\"]/\\&/g')"; }
+
+settings() { # FILE: the user's settings for the agent's repository, without those that say where and what the repository is
+  [ -f "$1" ] || return 0
+  LC_ALL=C awk -v near="${1%/*}/" '
+    /^[ \t]*\[/ { section = tolower($0); sub(/^[ \t]*\[[ \t]*/, "", section); sub(/[] \t".].*/, "", section) }
+    section == "extensions" { next }
+    section == "core" && tolower($0) ~ /^[ \t]*(\[core\])?[ \t]*(bare|worktree|repositoryformatversion)[ \t]*=/ { next }
+    # A path is relative to the file that it stands in.
+    section ~ /^include/ && tolower($0) ~ /^[ \t]*path[ \t]*=[ \t]*"?[^"\/~ \t]/ { sub(/=[ \t]*"?/, "&" near) }
+    { print }
+  ' "$1"
 }
 
 unmake() {
-  git -C "$top" worktree remove --force --force -- "$workdir" || :
-  git -C "$top" update-ref -d "refs/heads/$branch" "$base" || :
+  rm -rf "$workdir" "$repo" "$made"
+  git --git-dir="$common" update-ref -d "$hold" || :
 }
 
 fill() { # FROM TO [DEPTH]: submodules, from the copies that are checked out already
@@ -144,7 +210,7 @@ do_mirror() { # PACK KEY WORKDIR SHADOW BRANCH BASE STATE FORMAT EXCLUDE NAME EM
   shadow "$made" "$base" "$format" "$exclude" "$workdir/.git/objects" "$cache/objects"
   began "$made" "$base" "$state"
   [ -z "$3" ] || printf '%s\n' "$3" >"$made/shallow"
-  cp .git/config "$made/config.seed"
+  seeded .git
   printf %s "$cache" >"$made/cache"
   undo=:
 }

@@ -47,7 +47,23 @@ do_info() { # four lines for each agent on stdin, newlines and backslashes in th
   cat "$tmp"/told.* 2>/dev/null || :
 }
 
-do_tip() { # WORKDIR GITDIR SHADOW BRANCH UNCOMMITTED: `TIP HEAD`; TIP may be a plain commit of uncommitted work
+do_uncommitted() { # WORKDIR GITDIR SHADOW BRANCH: `XY PATH` for each changed or new file, NUL after each
+  enter "$1" "$2" "$3" "$4"
+  [ -n "$gone" ] || git status --porcelain -z --no-renames --untracked-files=all --ignore-submodules=dirty
+}
+
+# Hooks, and settings that make git run programs, which the agent added to its git directory.
+planted() {
+  [ -f "$shadow/config.seed" ] || return 0 # it is the user's own
+  (cd -- "$gitdir" && cksum hooks/* 2>/dev/null) | grep -vxF -f "$shadow/hooks.seed" | sed 's/^[0-9]* [0-9]* //' | head -n 20
+  git config --file "$shadow/config.seed" --no-includes --list >"$tmp/settings" 2>/dev/null || :
+  git config --file "$gitdir/config" --no-includes --list 2>/dev/null | grep -vxF -f "$tmp/settings" | sed 's/=.*//' |
+    grep -E '^(core\.(fsmonitor|hookspath|sshcommand|pager|editor|askpass|alternaterefscommand|gitproxy|worktree)|alias\.|filter\.|credential\.|gpg\.|include(if)?\.|url\.|pager\.|sequence\.|diff\.(external|.*\.(command|textconv))$|(difftool|mergetool)\.|merge\..*\.driver$|uploadpack\.packobjectshook$|remote\..*\.(uploadpack|receivepack|vcs)$|submodule\..*\.update$)' |
+    sort -u | head -n 20
+}
+
+# `TIP HEAD`, where TIP may be a plain commit of uncommitted work; behind it a line for each thing that `planted` finds.
+do_tip() { # WORKDIR GITDIR SHADOW BRANCH UNCOMMITTED
   enter "$1" "$2" "$3" "$4"
   tip=$head
   if [ -n "$2" ] && [ -n "$4" ]; then tip=$(git --git-dir="$2" rev-parse -q --verify "refs/heads/$4" || printf %s "$head"); fi
@@ -60,9 +76,10 @@ do_tip() { # WORKDIR GITDIR SHADOW BRANCH UNCOMMITTED: `TIP HEAD`; TIP may be a 
     fi
   fi
   printf '%s %s\n' "$tip" "$head"
+  planted || : # grep found none
 }
 
-do_land() { # PACK COMMON REF TIP FORCE: prints what REF was; a pack on stdin if PACK
+do_land() { # PACK COMMON REF TIP FORCE BASE: prints what REF was; a pack on stdin if PACK. A new REF is not made for BASE
   sealed
   pack=$1 ref=$3 tip=$4
   export GIT_DIR="$2"
@@ -71,7 +88,7 @@ do_land() { # PACK COMMON REF TIP FORCE: prints what REF was; a pack on stdin if
   [ -n "$ref" ] || return 0
   old=$(git rev-parse -q --verify "$ref" || :)
   printf '%s\n' "$old"
-  [ "$old" != "$tip" ] || return 0
+  if [ "$old" = "$tip" ] || [ "${old:-$6}" = "$tip" ]; then return 0; fi
   if [ -n "$old" ]; then
     again git worktree list --porcelain >"$tmp/trees"
     if grep -qxF "branch $ref" "$tmp/trees"; then
@@ -130,7 +147,7 @@ do_advance() { # PACK WORKDIR GITDIR COMMON SHADOW COMMIT MERGE: prints the new 
   printf '%s\n' "$new"
 }
 
-do_integrate() { # TOP REF HOW MESSAGE: into what the user has checked out; prints the new HEAD
+do_integrate() { # TOP REF HOW MESSAGE: into what the user has checked out; prints HEAD before and after
   cd -- "$1"
   how=$3
   idle "$(git rev-parse --absolute-git-dir)" "commit or abort it first"
@@ -156,7 +173,7 @@ do_integrate() { # TOP REF HOW MESSAGE: into what the user has checked out; prin
     move_to "$head" "$new" "commit or stash it first"
     git update-ref -m "muster: $how ${2#refs/heads/}" HEAD "$new" "$head"
   fi
-  printf '%s\n' "$new"
+  printf '%s %s\n' "$head" "$new"
 }
 
 replay() { # their commits one by one on top of head; sets new

@@ -42,12 +42,12 @@ sealed() {
     GIT_ALLOW_PROTOCOL=none GIT_NO_LAZY_FETCH=1 GIT_SSH_COMMAND=false GIT_ASKPASS=false GIT_PAGER=cat
 }
 
-# Several creates in one repository meet at git's lock files, and see each other's half-made work trees (commondir).
+# Several creates in one repository meet at git's lock files.
 again() {
   tries=0
   until "$@" 2>"$tmp/err"; do
     tries=$((tries + 1))
-    if [ "$tries" -ge 50 ] || ! grep -qE '\.lock|File exists|worktrees/.*(commondir|gitdir|HEAD)' "$tmp/err"; then
+    if [ "$tries" -ge 50 ] || ! grep -qE '\.lock|File exists' "$tmp/err"; then
       cat "$tmp/err" >&2
       return 1
     fi
@@ -65,11 +65,16 @@ idle() { # GITDIR: refuse while a merge, rebase or pick is under way there
 
 # An agent's own git dir is only asked for names of commits. All else is done with muster's shadow git dir,
 # whose configuration the agent did not write, on a copy of the agent's index.
-enter() { # WORKDIR GITDIR SHADOW [BRANCH]: with BRANCH also where a worktree's folder is gone; then gone is set, and only commits are there
+# With BRANCH it also works when the work dir is gone and the git dir, which lies elsewhere, is not: then `gone` is set, and
+# there are only commits.
+enter() { # WORKDIR GITDIR SHADOW [BRANCH]
   sealed
   workdir=$1 gitdir=$2 shadow=$3 branch=${4-} gone='' damaged=''
   if [ ! -d "$workdir" ] || [ -L "$workdir" ]; then
-    case $gitdir,$branch in */worktrees/*,?*) gone=1 ;; *) die 3 "its work dir $workdir is gone" ;; esac
+    case $gitdir,$branch in
+    *, | ,* | "$workdir"/*) die 3 "its work dir $workdir is gone" ;;
+    *) gone=1 ;;
+    esac
     workdir=$tmp/gone
     mkdir "$workdir"
   fi
@@ -106,11 +111,12 @@ as_head() { # an index that git cannot use: the files count, as if nothing of th
 }
 
 look() { # sets head, the commit the agent is at
-  if [ -n "$gone" ] && [ ! -e "$gitdir" ] && [ ! -L "$gitdir" ]; then # git forgets a work tree whose folder is gone
-    head=$(git --git-dir="${gitdir%/worktrees/*}" rev-parse -q --verify "refs/heads/$branch") ||
-      die 3 "its work dir and its branch $branch are gone"
-  elif [ -n "$gitdir" ]; then
+  if [ -n "$gitdir" ]; then
     if [ ! -d "$gitdir" ] || [ -L "$gitdir" ]; then refuse "its git dir is not where muster put it ($gitdir)"; fi
+    case $gitdir in
+    */worktrees/*) ;; # the user's own, in place
+    *) [ ! -e "$gitdir/commondir" ] || refuse "its git dir points to another repository ($gitdir/commondir)" "remove that file" ;;
+    esac
     head=$(git --git-dir="$gitdir" rev-parse -q --verify HEAD) || refuse "its branch has no commit"
   else
     head=$(git rev-parse -q --verify HEAD)

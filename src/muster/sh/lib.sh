@@ -15,6 +15,9 @@ die() {
 	exit "$mu_code"
 }
 
+# Anybody may have made a folder of that name in /tmp, or a link.
+mu_is_ours() { [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2>/dev/null)" ]; }
+
 # A socket path must stay under 108 bytes: deep state folders get a short one.
 mu_sock=$mu_home/tmux.sock
 if [ "$(LC_ALL=C && printf %s "${#mu_sock}")" -gt 100 ]; then
@@ -22,16 +25,66 @@ if [ "$(LC_ALL=C && printf %s "${#mu_sock}")" -gt 100 ]; then
 	[ "${#mu_short}" -lt 40 ] || mu_short=/tmp
 	mu_short=$mu_short/muster-$(id -u)
 	[ -d "$mu_short" ] || mkdir "$mu_short" 2>/dev/null || :
-	# Anybody may have made a folder of that name in /tmp.
-	if [ -z "$(find "$mu_short" -prune -type d -user "$(id -u)" 2>/dev/null)" ]; then die 1 "$mu_short is not a folder of yours"; fi
+	mu_is_ours "$mu_short" || die 1 "$mu_short is not a folder of yours"
 	mu_sock=$mu_short/$(printf %s "$mu_home" | cksum | tr -d ' ').sock
+fi
+
+# tmux makes its socket again when it is told to: whatever cleans /tmp may have removed it under a live server.
+if [ ! -S "$mu_sock" ] && [ -f "$mu_home/tmux.pid" ] && read -r mu_server <"$mu_home/tmux.pid"; then
+	case $mu_server in
+	'' | *[!0-9]*) ;;
+	*)
+		if grep -qzxF -e "$mu_sock" "/proc/$mu_server/cmdline" 2>/dev/null && kill -USR1 "$mu_server" 2>/dev/null; then
+			for mu_tries in 1 2 3 4 5 6 7 8 9 10; do
+				[ ! -S "$mu_sock" ] || break
+				sleep 0.1 2>/dev/null || sleep 1
+			done
+		fi
+		;;
+	esac
 fi
 
 mu_tmux() { tmux -S "$mu_sock" "$@"; }
 
+# The id of the agent that each process on this machine belongs to, by its environment: a line per process.
+mu_processes() {
+	[ -r /proc/self/environ ] || return 0
+	LC_ALL=C grep -hozs '^MUSTER_AGENT_ID=[A-Za-z0-9_-]*$' /proc/[0-9]*/environ | tr '\0' '\n' | sed 's/^MUSTER_AGENT_ID=//'
+}
+
+# Like bin/event of an agent, but without a process for each step and without running what the agent can change.
+mu_event() { # DIR KIND
+	mu_now=$(date +%s.%N)
+	case $mu_now in *N) mu_now=${mu_now%.*} ;; esac
+	mu_line="{\"t\":$mu_now,\"kind\":\"$2\"}"
+	# Only into a plain file: what the agent put in its place could be a pipe that nobody reads, or a link to a file of the user's.
+	if [ -h "$1/events.jsonl" ] || { [ -e "$1/events.jsonl" ] && [ ! -f "$1/events.jsonl" ]; }; then rm -rf "$1/events.jsonl"; fi
+	if [ -d "$1/ev/$2" ] && [ ! -h "$1/ev/$2" ]; then rm -rf "$1/ev/$2"; fi
+	[ ! -h "$1/ev" ] || return 1
+	{ printf '%s\n' "$mu_line" >>"$1/events.jsonl"; } 2>/dev/null || :
+	{ printf '%s\n' "$mu_line" >"$1/ev/.$2.$$" && mv -f "$1/ev/.$2.$$" "$1/ev/$2"; } 2>/dev/null || return 1
+	[ ! -s "$1/notify/command" ] || MUSTER_AGENT_DIR=$1 sh "$1/bin/notify" "$2"
+}
+
 # Of the panes of an agent's session the one that its wrapper runs in (`list-panes -s -f`): the agent may have made others.
 # shellcheck disable=SC2034  # for the scripts that stand behind
 mu_own='#{?@pane,#{==:#{@pane},#{pane_id}},1}'
+
+# Print the transcript that the client of an agent (DIR is its folder) says it keeps, if that is one: a file of the agent's own,
+# or one that lies and is called as clients keep their conversations. The agent could name any other file of the user's.
+mu_transcript() { # DIR
+	mu_file=$(sed -n 's/.*"where":"\([^"\\]*\)".*/\1/p' "$1/ev/session" 2>/dev/null | head -n 1) || mu_file=
+	mu_uuid='[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'
+	case $mu_file in
+	*/../* | *[!\ -~]*) return 0 ;;
+	"$1"/*.jsonl) ;;
+	*)
+		printf '%s\n' "$mu_file" |
+			grep -qE "^/.*/(projects/[^/]+|sessions/[0-9]{4}/[0-9]{2}/[0-9]{2})/([^/]*-)?$mu_uuid\.jsonl\$" || return 0
+		;;
+	esac
+	[ ! -f "$mu_file" ] || printf '%s\n' "$mu_file"
+}
 
 # A folder for this run of a script, below our own: gc removes what a killed one leaves. Elsewhere only where ours cannot be written.
 mu_scratch() {

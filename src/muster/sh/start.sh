@@ -67,7 +67,7 @@ fi
 mu_try=0
 while :; do
 	mu_said=$(env -i HOME="$HOME" PATH="$PATH" SHELL=/bin/sh LANG="${LANG:-C.UTF-8}" TERM=xterm-256color \
-		tmux -S "$mu_sock" -f "$mu_home/tmux.conf" -u new-session -d -s "$mu_id" -x "$mu_cols" -y "$mu_rows" \
+		tmux -S "$mu_sock" -f "$mu_home/tmux.conf" -u new-session -d -P -F '#{pid}' -s "$mu_id" -x "$mu_cols" -y "$mu_rows" \
 		-e "MUSTER_AGENT_ID=$mu_id" -e "MUSTER_AGENT_DIR=$mu_dir" -c / sh "$mu_dir/bin/wrap" "$mu_dir" \
 		\; set-option @agent "$mu_id" \; set-option -F @pane '#{pane_id}' "$@" 2>&1) && break
 	case $mu_said in
@@ -86,3 +86,5 @@ while :; do
 	mu_try=$((mu_try + 1))
 	[ "$mu_try" -lt 30 ] || die 1 "tmux: $mu_said"
 done
+# Another start may write it at the same time: the same number.
+printf '%s\n' "$mu_said" >"$mu_home/.pid.$mu_id" && mv -f "$mu_home/.pid.$mu_id" "$mu_home/tmux.pid"

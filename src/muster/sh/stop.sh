@@ -1,20 +1,68 @@
 # shellcheck shell=sh
-# stop ID GRACE: keep the last screen, end every process of the agent, remove its session.
-mu_id=$1 mu_grace=$2
-mu_dir=$mu_home/agents/$mu_id
-[ -d "$mu_dir" ] || die 3 "no agent $mu_id"
+# stop GRACE ID... < reap.sh: keep the last screen, end every process, remove the session, of all these agents at once.
+# Prints a line for each: `ID missing`, or `ID LIVE PROCESSES`: 1 if it had a running session, and how many processes it had
+# (counted only for those without a running session).
+mu_grace=$1
+shift
+mu_reap=$(cat)
+cd "$mu_home/agents" 2>/dev/null || {
+	printf '%s missing\n' "$@"
+	exit 0
+}
 # shellcheck disable=SC2154  # mu_own comes from lib.sh
-mu_dead=$(mu_tmux list-panes -s -t "=$mu_id:" -f "$mu_own" -F '#{pane_dead}' 2>/dev/null || echo none)
-if [ "$mu_dead" != none ]; then
-	# A full disk keeps nobody from ending an agent.
-	{ mu_tmux capture-pane -p -e -S - -t "=$mu_id:" >"$mu_dir/screen.new" && mv -f "$mu_dir/screen.new" "$mu_dir/screen"; } \
-		2>/dev/null || rm -f "$mu_dir/screen.new"
+mu_panes=$(mu_tmux list-panes -a -f "$mu_own" -F '#{s/[^A-Za-z0-9_-]/?/:session_name} #{pane_dead}' 2>/dev/null) || :
+mu_panes="
+$mu_panes
+"
+mu_ids='' mu_ended=''
+mu_new=$mu_home/tmp/screen.$$
+[ -d "$mu_home/tmp" ] || mkdir "$mu_home/tmp" 2>/dev/null || :
+trap 'rm -f "$mu_new"' TERM
+for mu_id; do
+	if [ ! -d "$mu_id" ]; then
+		printf '%s missing\n' "$mu_id"
+		continue
+	fi
+	mu_ids=$mu_ids,$mu_id
+	case $mu_panes in
+	*"
+$mu_id 0
+"*)
+		printf '%s 1 0\n' "$mu_id"
+		mu_event "$mu_home/agents/$mu_id" stopped || :
+		;;
+	*) mu_ended="$mu_ended $mu_id" ;;
+	esac
+	case $mu_panes in
+	*"
+$mu_id "[01]"
+"*)
+		# A full disk keeps nobody from ending an agent. The agent may have put a link in the place of its file.
+		{ mu_tmux capture-pane -p -e -S - -t "=$mu_id:" >"$mu_new" && mv -f "$mu_new" "$mu_id/screen"; } 2>/dev/null || rm -f "$mu_new"
+		;;
+	esac
+done
+if [ -n "$mu_ended" ]; then
+	mu_marks=$(mu_processes)
+	for mu_id in $mu_ended; do
+		printf '%s 0 %s\n' "$mu_id" "$(printf '%s\n' "$mu_marks" | grep -cx "$mu_id")" || :
+	done
 fi
-[ "$mu_dead" != 0 ] || MUSTER_AGENT_DIR=$mu_dir sh "$mu_dir/bin/event" stopped || :
-[ ! -f "$mu_dir/bin/reap" ] || sh "$mu_dir/bin/reap" "$mu_id" "$mu_grace" || :
-rm -rf "/tmp/muster-$(id -u)/$mu_id" "$mu_dir/notify/env"
-mu_tmux kill-session -t "=$mu_id:" 2>/dev/null || :
-if [ -f "$mu_dir/cgroup" ]; then
-	rmdir "$(cat "$mu_dir/cgroup")" 2>/dev/null || :
-	rm -f "$mu_dir/cgroup"
-fi
+[ -n "$mu_ids" ] || exit 0
+sh -c "$mu_reap" reap "${mu_ids#,}" "$mu_grace" || :
+IFS=,
+for mu_id in ${mu_ids#,}; do
+	unset IFS
+	[ ! -e "$mu_id/notify/env" ] || rm -rf "$mu_id/notify/env"
+	# See wrap: the folder for sockets of a deep state folder.
+	mu_deep=$mu_home/agents/$mu_id/tmp
+	if [ ${#mu_deep} -ge 80 ]; then
+		mu_shared=/tmp/muster-$(id -u)
+		! mu_is_ours "$mu_shared" || rm -rf "${mu_shared:?}/$mu_id"
+	fi
+	mu_tmux kill-session -t "=$mu_id:" 2>/dev/null || :
+	if [ -f "$mu_id/cgroup" ]; then
+		rmdir "$(cat "$mu_id/cgroup")" 2>/dev/null || :
+		rm -f "$mu_id/cgroup"
+	fi
+done

@@ -2,16 +2,18 @@
 # survey [load]: everything there is to know of all agents, in one go: one tmux call, no process per agent.
 # survey one NAME [ID]: the same of one agent; without ID, of the one that has the name.
 #   now EPOCH
+#   home FOLDER: the state folder
 #   load LOAD CORES MEMORY DISK: with `load`, how busy the host is (of one minute; what wants to run now, if that is less), and
 #     what it has left in KB; - is not known
 #   pane SESSION DEAD STATUS SIGNAL PID COMMAND RETRIES: the last is the line of its screen that shows that it tries again
+#   alive ID PROCESSES: it has no session and no recorded end, but processes
 #   dir ID
 #   file ID/NAME<TAB>line, file ../names/NAME<TAB>ID
 #   gone ID: it went to the trash while its files were read, so some of them may be missing here
 #   tail output of the newest recordings, behind a line "tails"
 mu_now=$(date +%s.%N)
 case $mu_now in *N) mu_now=${mu_now%.*} ;; esac
-printf 'now %s\n' "$mu_now"
+printf 'now %s\nhome %s\n' "$mu_now" "$mu_home"
 if [ "${1:-}" = load ]; then
 	mu_load=- mu_cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null) || mu_cores=-
 	if [ -r /proc/loadavg ]; then
@@ -24,8 +26,10 @@ if [ "${1:-}" = load ]; then
 	mu_disk=$(df -Pk "$mu_home" 2>/dev/null | awk 'NR == 2 { print $4 }') || mu_disk=
 	printf 'load %s %s %s %s\n' "$mu_load" "${mu_cores:--}" "${mu_memory:--}" "${mu_disk:--}"
 fi
-cd "$mu_home/agents" 2>/dev/null || exit 0
+# With `load` the caller wants to start agents here. A host that never had one can be listed without tmux.
+[ -d "$mu_home/agents" ] || [ "${1:-}" = load ] || exit 0
 command -v tmux >/dev/null || die 1 "tmux is not installed"
+cd "$mu_home/agents" 2>/dev/null || exit 0
 # Patterns: used without quotes, they become the folders and names that there are.
 mu_which='*' mu_names='*'
 set -- "${1:-}" "${2:-}" "${3:-}"
@@ -37,7 +41,8 @@ else
 	set -- -a
 fi
 # shellcheck disable=SC2154  # mu_own comes from lib.sh
-mu_tmux list-panes "$@" -f "$mu_own" -F 'pane #{s/[^A-Za-z0-9_-]/?/:session_name} #{?pane_dead,1,0} #{?#{==:#{pane_dead_status},},-,#{pane_dead_status}} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command} #{?@retries,#{C/r:#{@retries}},0}' 2>/dev/null || :
+mu_panes=$(mu_tmux list-panes "$@" -f "$mu_own" -F 'pane #{s/[^A-Za-z0-9_-]/?/:session_name} #{?pane_dead,1,0} #{?#{==:#{pane_dead_status},},-,#{pane_dead_status}} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command} #{?@retries,#{C/r:#{@retries}},0}' 2>/dev/null) || :
+[ -z "$mu_panes" ] || printf '%s\n' "$mu_panes"
 
 # The names of commands and sessions are the agents' own choice, so they were stripped of blanks and newlines; so are odd names of folders.
 # shellcheck disable=SC2086  # patterns
@@ -60,6 +65,22 @@ set -- $mu_which
 for mu_dir; do
 	case $mu_dir in *[!A-Za-z0-9_-]*) ;; *) [ ! -e "$mu_dir" ] || printf 'dir %s\n' "$mu_dir" ;; esac
 done
+# The process table is read only if an agent was started, has no session, and no event tells of its end.
+mu_open=
+for mu_dir; do
+	case $mu_dir in *[!A-Za-z0-9_-]*) continue ;; esac
+	[ -f "$mu_dir/ev/started" ] || continue
+	# shellcheck disable=SC3013  # dash, bash and busybox have -nt
+	if [ "$mu_dir/ev/exit" -nt "$mu_dir/ev/started" ] || [ "$mu_dir/ev/stopped" -nt "$mu_dir/ev/started" ]; then continue; fi
+	mu_open="$mu_open $mu_dir"
+done
+mu_open=$(printf '%s\n' "$mu_panes" | LC_ALL=C awk -v open="$mu_open" '
+	{ shown[$2] }
+	END { n = split(open, words, " "); for (i = 1; i <= n; i++) if (!(words[i] in shown)) print words[i] }' | tr '\n' ' ')
+[ -z "$mu_open" ] || mu_processes | LC_ALL=C awk -v open="$mu_open" '
+	BEGIN { n = split(open, words, " "); for (i = 1; i <= n; i++) wanted[words[i]] }
+	$0 in wanted { count[$0]++ }
+	END { for (id in count) printf "alive %s %d\n", id, count[id] }'
 # Plain files of a sane size only: no pipe, device, link or flood in an agent's folder may stop the survey.
 # Of a result one byte more than flow/result.py takes: what is too large is seen to be.
 # shellcheck disable=SC2016  # the inner shell's and awk's own

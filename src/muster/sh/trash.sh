@@ -8,36 +8,22 @@ if ! cd "$mu_home" 2>/dev/null; then
 fi
 case $mu_verb in
 work)
-	# work ID WORKDIR: the work dir, if it is still where it was.
+	# work ID: the work dir, if it is still where it was.
 	mkdir -p "trash/$1"
-	if [ -e "$2" ] && [ ! -e "trash/$1/work" ]; then
-		mv "$2" "trash/$1/work" || die 1 "cannot move $2"
+	if [ -e "work/$1" ] && [ ! -e "trash/$1/work" ]; then
+		mv "work/$1" "trash/$1/work" || die 1 "cannot move $mu_home/work/$1"
 	fi
 	;;
 forget)
 	# forget ID NAME: the agent's folder and its name; from here on it is only in the trash, with a copy of what its client
 	# keeps of the conversation.
 	mkdir -p "trash/$1"
-	mu_file=$(sed -n 's/.*"where":"\([^"\\]*\)".*/\1/p' "agents/$1/ev/session" 2>/dev/null) || mu_file=
-	case $mu_file in
-	/*.jsonl)
-		[ ! -f "$mu_file" ] || { mkdir -p "agents/$1/session" && cp "$mu_file" "agents/$1/session/client.jsonl" 2>/dev/null; } || :
-		;;
-	esac
+	mu_file=$(mu_transcript "$mu_home/agents/$1")
+	[ -z "$mu_file" ] || { mkdir -p "agents/$1/session" && cp "$mu_file" "agents/$1/session/client.jsonl" 2>/dev/null; } || :
 	[ ! -d "agents/$1" ] || mv "agents/$1" "trash/$1/agent"
 	[ "$(cat "names/$2" 2>/dev/null)" != "$1" ] || rm -f "names/$2"
 	;;
-unregister)
-	# unregister ID COMMON BRANCH BASE: what git was told of a work dir that was never finished. The branch goes only if
-	# this work dir was on it, and it is where it began.
-	[ -d "$2/worktrees/$1" ] || exit 0
-	mu_head=$(cat "$2/worktrees/$1/HEAD" 2>/dev/null) || mu_head=
-	rm -rf "$2/worktrees/$1"
-	rmdir "$2/worktrees" 2>/dev/null || :
-	if [ "$mu_head" = "ref: refs/heads/$3" ]; then
-		git --git-dir="$2" -c core.hooksPath=/dev/null update-ref -d "refs/heads/$3" "$4"
-	fi
-	;;
+room) rm -f reserve ;; # what claim kept for a full disk
 scrap)
 	# scrap ID: what a failed create left; all of it was a copy.
 	for mu_dir in "work/$1" "trash/$1"; do
@@ -46,6 +32,7 @@ scrap)
 	done
 	;;
 list)
+	printf '%s\n' "$mu_home"
 	for mu_dir in trash/*; do
 		[ -f "$mu_dir/agent/agent.json" ] || continue
 		printf '%s\t' "${mu_dir#trash/}"
@@ -53,28 +40,25 @@ list)
 	done
 	;;
 back)
-	# back ID NAME WORKDIR: the work dir first, the record last; 17 when the name is taken.
+	# back ID NAME: the work dir first, the record last; 17 when the name is taken.
 	[ -d "trash/$1/agent" ] || die 3 "$1 is not in the trash"
 	mkdir -p agents names
 	mu_owner=$(cat "names/$2" 2>/dev/null) || mu_owner=
 	if [ -n "$mu_owner" ] && [ "$mu_owner" != "$1" ] && [ -d "agents/$mu_owner" ]; then die 17 "the name $2 is taken"; fi
-	if [ -n "$3" ] && [ -e "trash/$1/work" ]; then
-		[ ! -e "$3" ] || die 17 "$3 is in the way"
-		mkdir -p "$(dirname "$3")"
-		mv "trash/$1/work" "$3"
+	mu_moved=
+	if [ -e "trash/$1/work" ]; then
+		[ ! -e "work/$1" ] || die 17 "$mu_home/work/$1 is in the way"
+		mkdir -p work
+		mv "trash/$1/work" "work/$1"
+		mu_moved=1
 	fi
 	mv "trash/$1/agent" "agents/$1"
 	if ! mu_take "$1" "$2"; then
 		mv "agents/$1" "trash/$1/agent"
-		[ -z "$3" ] || [ ! -e "$3" ] || mv "$3" "trash/$1/work"
+		[ -z "$mu_moved" ] || mv "work/$1" "trash/$1/work"
 		die 17 "the name $2 is taken"
 	fi
 	rm -f "agents/$1/destroy.lock"
-	rmdir "trash/$1" 2>/dev/null || :
-	;;
-swept)
-	# swept ID: what a restore leaves behind until the record is safe.
-	rm -f "trash/$1/name"
 	rmdir "trash/$1" 2>/dev/null || :
 	;;
 drop)
@@ -105,16 +89,24 @@ left)
 	done
 	for mu_dir in tmp/*; do
 		# A younger one may be in use.
-		[ -d "$mu_dir" ] && [ -n "$(find "$mu_dir" -prune -mmin +1440)" ] || continue
+		[ -e "$mu_dir" ] && [ -n "$(find "$mu_dir" -prune -mmin +1440)" ] || continue
 		printf 'scratch\t%s\t%s\n' "${mu_dir#tmp/}" "$(mu_size "$mu_dir")"
 	done
 	for mu_session in $(mu_tmux list-sessions -F '#{session_name}' 2>/dev/null); do
 		[ ! -d "agents/$mu_session" ] || continue
 		printf 'session\t%s\t0\n' "$mu_session"
 	done
+	# Processes of agents that have no folder any more. Other state folders on this machine have agents too.
+	if [ -r /proc/self/environ ]; then
+		LC_ALL=C grep -hozs '^MUSTER_AGENT_DIR=/.*/agents/[A-Za-z0-9_-]*$' /proc/[0-9]*/environ | tr '\0' '\n' |
+			sed 's/^MUSTER_AGENT_DIR=//' | sort -u | while IFS= read -r mu_dir; do
+			case $mu_dir in "$mu_home/agents/"* | "$PWD/agents/"*) ;; *) continue ;; esac
+			[ -d "agents/${mu_dir##*/}" ] || printf 'process\t%s\t0\n' "${mu_dir##*/}"
+		done
+	fi
 	;;
 clean)
-	# clean KIND NAME: one left-over; a work dir goes to the trash, it may hold something.
+	# clean KIND NAME < reap.sh: one left-over; a work dir goes to the trash, it may hold something.
 	case $1 in
 	folder) rm -rf "agents/$2" ;;
 	scratch) rm -rf "tmp/$2" ;;
@@ -122,6 +114,7 @@ clean)
 		rm -f "names/$2"
 		find names -type f -name '.*' -mmin +5 -exec rm -f {} +
 		;;
+	process) sh -c "$(cat)" reap "$2" 100 ;;
 	session) mu_tmux kill-session -t "=$2:" ;;
 	work)
 		mkdir -p "trash/$2"

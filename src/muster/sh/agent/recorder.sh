@@ -37,15 +37,11 @@ _mr_write_meta() {
 
 # The living processes on CMD's terminal: its session, whose id is CMD's process id.
 _mr_members() {
-    for _mr_file in /proc/[0-9]*/stat; do
-        IFS= read -r _mr_stat 2>/dev/null <"$_mr_file" || continue
-        # shellcheck disable=SC2086  # the fields are wanted as words
-        set -- ${_mr_stat##*) }
-        if [ "${4:-}" = "$_mr_pid" ] && [ "$1" != Z ]; then
-            _mr_file=${_mr_file#/proc/}
-            printf '%s ' "${_mr_file%/stat}"
-        fi
-    done
+    cat /proc/[0-9]*/stat 2>/dev/null | LC_ALL=C awk -v session="$_mr_pid" '{
+        pid = $1
+        sub(/^.*\) /, "")
+        if ($4 == session && $1 !~ /^[ZX]/) printf "%d ", pid
+    }'
 }
 
 _mr_clear() {

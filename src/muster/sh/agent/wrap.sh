@@ -45,7 +45,17 @@ MUSTER_RESULT=$dir/result.json
 PATH=$dir/bin/path:$PATH
 # A tmux that the agent starts is neither the user's server nor the one it lives in.
 TMUX_TMPDIR=$dir/tmp
-[ ${#TMUX_TMPDIR} -lt 80 ] || TMUX_TMPDIR=/tmp/muster-$(id -u)/${dir##*/}
+private=''
+if [ ${#TMUX_TMPDIR} -ge 80 ]; then
+	# The path of a socket must be short. Anybody may have made a folder of that name in /tmp, or a link.
+	shared=/tmp/muster-$(id -u)
+	mkdir -m 700 "$shared" 2>/dev/null
+	if [ -n "$(find "$shared" -prune -type d -user "$(id -u)" 2>/dev/null)" ]; then
+		TMUX_TMPDIR=$shared/${dir##*/}
+	else
+		private=$(mktemp -d /tmp/muster.XXXXXX) && TMUX_TMPDIR=$private
+	fi
+fi
 mkdir -p "$TMUX_TMPDIR"
 export TERM MUSTER_AGENT_DIR MUSTER_AGENT_ID MUSTER_RESULT PATH TMUX_TMPDIR
 # shellcheck disable=SC1091
@@ -70,6 +80,17 @@ fi
 
 event() { sh "$dir/bin/event" "$@"; }
 
+# The kernel hangs up the terminal when tmux or the pane goes away. Nobody could reach the agent any more, so it ends, with
+# everything that it started.
+hangup() {
+	woke=1 why=hangup
+	trap '' HUP
+	sh "$dir/bin/reap" "${dir##*/}" 100 $$ </dev/null >/dev/null 2>&1
+}
+woke='' why='' watchdog='' recorder=''
+trap hangup HUP
+trap 'woke=1' INT TERM
+
 rm -f "$dir/timed-out"
 event started "\"pid\":$$,\"launch\":$launch"
 if [ "$timeout" != 0 ]; then
@@ -83,15 +104,39 @@ if [ "$timeout" != 0 ]; then
 	) </dev/null >/dev/null 2>&1 &
 	watchdog=$!
 fi
-trap 'why=hangup' HUP # the session went away under it: tmux was killed
-trap : INT TERM
-code=0 n=1 why=
+code=0 n=1
 # The recorder takes the next free number; `list` finds the newest by this name.
 while [ -e "$dir/rec/$n.raw" ]; do n=$((n + 1)); done
 ln -sf "$n.raw" "$dir/rec/tail"
 if cd "$(cat "$dir/cwd")"; then
 	eval "set -- $(cat "$dir/argv")"
-	sh "$dir/bin/recorder" "$dir/rec" "$cap" "$@" || code=$?
+	exec 8<&0
+	# A shell handles a signal only between two commands, but interrupts `wait` for it: so the recorder runs in the background.
+	# There a shell ignores INT and QUIT and reads /dev/null; env and fd 8 undo that.
+	if env --default-signal=INT,QUIT true 2>/dev/null; then
+		env --default-signal=INT,QUIT sh "$dir/bin/recorder" "$dir/rec" "$cap" "$@" <&8 8<&- &
+		recorder=$!
+		while :; do
+			woke='' code=0
+			wait "$recorder" || code=$?
+			# An interrupted `wait` returns before the recorder has ended.
+			if [ -z "$woke" ] || ! kill -0 "$recorder" 2>/dev/null; then break; fi
+		done
+	else
+		# Without that option of env the agent must run in the foreground: look every few seconds whether the terminal is there.
+		(
+			trap '' HUP INT
+			trap 'kill "$!"; exit' TERM
+			while [ -t 8 ]; do
+				sleep 3 &
+				wait "$!"
+			done
+			exec sh "$dir/bin/reap" "${dir##*/}" 100 $$
+		) </dev/null >/dev/null 2>&1 &
+		lookout=$!
+		sh "$dir/bin/recorder" "$dir/rec" "$cap" "$@" 8<&- || code=$?
+		kill "$lookout" 2>/dev/null
+	fi
 else
 	printf 'muster: the work dir is gone: %s\n' "$(cat "$dir/cwd")"
 	code=1
@@ -102,5 +147,6 @@ if [ -f "$dir/timed-out" ]; then
 	wait "$watchdog"
 fi
 event exit "\"code\":$code${why:+,\"why\":\"$why\"}"
-[ -z "${watchdog:-}" ] || [ "$why" = timeout ] || kill "$watchdog" 2>/dev/null
+[ -z "$watchdog" ] || [ "$why" = timeout ] || kill "$watchdog" 2>/dev/null
+[ -z "$private" ] || rm -rf "$private"
 exit "$code"

@@ -1,0 +1,146 @@
+"""The user's own copy of each agent's record: the only source for what happens on the user's machine.
+
+A host may be controlled by the agents on it, so `agent.json` is hostile input. Every record that muster writes to a host
+is also kept here, under `bindings/` of the user's state folder, and this copy decides which repository, branch and
+folders a verb touches. Where the host tells something else, that is reported as an alarm and never acted on.
+
+An agent without a copy was made from another machine, or the copy was lost. It can be watched and talked to; paths on its
+host are derived from its id, and a verb that needs a repository of the user's asks for one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .model import Agent, Alarm
+
+#: Progress of a verb that may have been killed half-way, so it is read from the host. Nothing is located by it.
+HOST_FIELDS = ("phase", "creator", "trash")
+#: Not compared: `name` is compared by the caller, who knows the claimed one; the others decide nothing on their own.
+QUIET_FIELDS = (*HOST_FIELDS, "name", "labels", "version")
+
+
+class Binding(NamedTuple):
+    agent: Agent
+    before: dict[str, object]
+    """Former values of fields that are being changed: the host may still have these."""
+
+
+def write(home: str, place: str, agent: Agent, before: Agent | None = None) -> None:
+    """Keep `agent` as the record that counts. `before`: the host may have the fields of this one until the next call."""
+    path = _path(home, place, agent.id)
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    changed = (
+        {} if before is None else {key: old for key, old in before.to_json().items() if getattr(agent, key) != old}
+    )
+    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump({"agent": agent.to_json(), "before": changed}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+        raise
+
+
+def read(home: str, place: str, agent_id: str) -> Binding | None:
+    """Return the copy of an agent's record, or None if there is none that can be read."""
+    path = _path(home, place, agent_id)
+    try:
+        info = os.stat(path)
+    except OSError:
+        return None
+    stamp = info.st_mtime_ns, info.st_ino, info.st_size
+    cached = _cache.get(path)
+    if cached is None or cached[0] != stamp:
+        try:
+            with open(path, encoding="utf-8") as file:
+                data = json.load(file)
+            agent = Agent.from_json(data["agent"])
+            cached = stamp, Binding(agent, dict(data.get("before") or {})) if agent.id == agent_id else None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        _cache[path] = cached
+    return cached[1]
+
+
+_cache: dict[str, tuple[tuple[int, int, int], Binding | None]] = {}
+
+
+def remove(home: str, place: str, agent_id: str) -> None:
+    try:
+        os.unlink(_path(home, place, agent_id))
+    except FileNotFoundError:
+        pass
+
+
+def ids(home: str, place: str) -> Iterator[str]:
+    """Yield the ids of all agents of a host that have a copy."""
+    try:
+        names = os.listdir(os.path.dirname(_path(home, place, "x")))
+    except OSError:
+        return
+    yield from (name.removesuffix(".json") for name in sorted(names) if name.endswith(".json"))
+
+
+def bind(told: Agent, binding: Binding | None, host_home: str) -> tuple[Agent, tuple[Alarm, ...]]:
+    """Return the agent as it may be acted on, and what its host tells differently."""
+    if binding is None:
+        return unbound(told, host_home), ()
+    ours = binding.agent
+    agent = ours._replace(**{field: getattr(told, field) for field in HOST_FIELDS})
+    if told.phase in ("creating", "unreadable"):
+        return agent, ()  # the record is not written yet, or cannot be read, which its state says
+    alarms = [
+        Alarm(field, _text(getattr(ours, field)), _text(getattr(told, field)))
+        for field in Agent._fields
+        if field not in QUIET_FIELDS
+        and getattr(told, field) != getattr(ours, field)
+        and (field not in binding.before or _text(getattr(told, field)) != _text(binding.before[field]))
+    ]
+    if told.name not in (ours.name, binding.before.get("name")):
+        alarms.append(Alarm("name", ours.name, told.name))
+    return agent, tuple(alarms)
+
+
+def unbound(told: Agent, host_home: str) -> Agent:
+    """Return an agent that nothing is known of on this machine: its places follow from its id, it has no repository here."""
+    folder, workdir = f"{host_home}/agents/{told.id}", f"{host_home}/work/{told.id}"
+    mode = told.mode if told.mode in ("worktree", "mirror", "copy", "in-place") else ""
+    gitdir = {"worktree": f"{folder}/repo", "mirror": f"{workdir}/.git"}.get(mode, "")
+    if mode == "in-place":
+        workdir = ""
+    return told._replace(
+        folder=folder,
+        workdir=workdir,
+        cwd=workdir,
+        mode=mode,
+        gitdir=gitdir,
+        common=gitdir,
+        source="",
+        repo="",
+        origin="",
+        branch=f"muster/{told.name}" if gitdir else "",
+        base=told.base if _is_commit(told.base) else "",
+    )
+
+
+def _is_commit(text: str) -> bool:
+    return len(text) in (40, 64) and set(text) <= set("0123456789abcdef")
+
+
+def _text(value: object) -> str:
+    return json.dumps(value) if isinstance(value, list | tuple | dict) else str(value)
+
+
+def _path(home: str, place: str, agent_id: str) -> str:
+    folder = "at-" + "".join(char if char.isalnum() or char in "-_" else f"%{ord(char):x}" for char in place)
+    return os.path.join(home, "bindings", folder if place else "here", f"{agent_id}.json")
