@@ -13,7 +13,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from . import hosts, message, notify, store, tmux, workdirs
+from . import hosts, message, notify, plugins, store, tmux, workdirs
 from .errors import MusterError, NotFound, Refused, UsageError
 from .host import Found, Host
 from .model import ENDED, Address, Agent, Spec, Status
@@ -65,7 +65,8 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
         fleet.bind(host, agent)
         store.write(host, agent, {**files, **notify.files(fleet, host, agent)})
         fleet.step("create", "record", agent.name)
-        tmux.start(host, agent.id, spec.memory)
+        program = kind.argv[0] if kind.versions else ""
+        version = plugins.version(tmux.start(host, agent.id, spec.memory, program=program) or "")
     except MusterError as error:
         _take_back(fleet, host, agent)
         raise store.plainly(error) from error
@@ -73,7 +74,7 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
         _take_back(fleet, host, agent)
         raise
     fleet.step("create", "start", agent.name)
-    one = _found(host, agent)._replace(left_out=plan.nested)
+    one = _found(host, agent)._replace(left_out=plan.nested, version=version)
     if spec.message and (kind.prompt == "typed" or (kind.prompt == "environment" and session)):
         _first_message(fleet, one, kind, spec.message)
     fleet.step("create", "message", agent.name)
@@ -115,7 +116,7 @@ def start(fleet: Fleet, one: Found) -> bool:
         **notify.files(fleet, one.host, agent),
     }
     store.write(one.host, agent, files)
-    return tmux.start(one.host, agent.id, int(agent.memory or 0))
+    return tmux.start(one.host, agent.id, int(agent.memory or 0)) is not None
 
 
 def clone(fleet: Fleet, one: Found, address: Address, text: str, labels: dict[str, str]) -> Found:

@@ -55,6 +55,8 @@ class Found(NamedTuple):
     status: Status
     left_out: tuple[str, ...] = ()
     """Of a new agent: repositories inside the user's tree that git does not track, and that did not come along."""
+    version: str = ""
+    """Of a new agent: the version of its client, where its type states which versions were tested."""
 
     @property
     def agent(self) -> Agent:

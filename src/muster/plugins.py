@@ -100,6 +100,10 @@ class AgentType(NamedTuple):
     """Keys that open the field for an answer of one's own, in a question's list of answers."""
     memory: int = 400
     """What one of them takes, in MB: a run launches no more than the host has room for."""
+    versions: dict[str, str] = {}
+    """Which versions of its client were tested (`oldest`, `newest`), which one to `install`, and the command that does (`by`, with
+    `{version}`). `create` and `doctor` tell of any other. `argv[0] --version` says which one a host has.
+    """
     prepare: Callable[[Launch], Prepared] | None = None
 
 
@@ -144,6 +148,39 @@ def _entry_point(group: str, name: str) -> Any:
     return None
 
 
+def version(said: str) -> str:
+    """Return the version in what a program answers to `--version`; empty if there is none."""
+    found = re.search(r"(?<![\w.])v?(\d{1,6}(?:\.\d{1,6}){1,3})(?![\w.])", said[:200])
+    return found[1] if found else ""
+
+
+class Misfit(NamedTuple):
+    """A version of a client that was not tested."""
+
+    text: str
+    """What is the matter, without an end of sentence."""
+    fix: str
+    """The command that installs a tested version; empty if the type names none."""
+
+
+def misfit(kind: AgentType, found: str) -> Misfit | None:
+    """Say how `found` lies outside the tested versions of a type; None if it does not, or if nothing is known of either."""
+    oldest, newest = kind.versions.get("oldest", ""), kind.versions.get("newest", "")
+    if found and oldest and _numbers(found) < _numbers(oldest):
+        text = f"{kind.name} {found} is older than {oldest}, the oldest version that muster was tested with"
+    elif found and newest and _numbers(found) > _numbers(newest):
+        text = f"{kind.name} {found} is newer than {newest}, the newest version that muster was tested with"
+    else:
+        return None
+    return Misfit(text, kind.versions.get("by", "").replace("{version}", kind.versions.get("install", newest)))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+#: The keys of `versions`.
+VERSIONS = ("oldest", "newest", "install", "by")
 #: What a type in TOML says in other words.
 IN_PYTHON = frozenset({"prepare", "translate", "policy"})
 
@@ -162,7 +199,12 @@ def _from_toml(name: str, data: dict[str, Any]) -> AgentType:
         raise UsageError(f"[types.{name}] needs argv", 'argv = ["program", "argument"]')
     if values.get("prompt", "typed") not in ("argument", "environment", "typed"):
         raise UsageError(f"[types.{name}] prompt must be argument, environment or typed")
-    for key in ("shows", "files", "lines", "env"):
+    for key, text in values.get("versions", {}).items():
+        if key not in VERSIONS:
+            raise UsageError(f"[types.{name}.versions] has no key {key!r}", f"known keys: {', '.join(VERSIONS)}")
+        if key != "by" and version(str(text)) != text:
+            raise UsageError(f"[types.{name}.versions] {key} must be a version", f'{key} = "1.2.3"')
+    for key in ("shows", "files", "lines", "env", "versions"):
         if not all(isinstance(value, str) for value in values.get(key, {}).values()):
             raise UsageError(f"[types.{name}.{key}] takes strings only")
     for pattern in (*values.get("shows", {}).values(), values.get("retries", ""), values.get("box", "")):

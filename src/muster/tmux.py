@@ -13,11 +13,17 @@ from .host import SH, CommandFailed, Host, checked, script, shell_file
 COLS, ROWS = 200, 50
 
 
-def start(host: Host, agent_id: str, memory: int = 0, cols: int = COLS, rows: int = ROWS) -> bool:
-    """A session whose pane runs the agent's wrapper; False when there is a live one already."""
-    done = script(host, "start", agent_id, str(memory), str(cols), str(rows))
+def start(
+    host: Host, agent_id: str, memory: int = 0, cols: int = COLS, rows: int = ROWS, program: str = ""
+) -> str | None:
+    """Start a session whose pane runs the agent's wrapper; None when there is a live one already.
+
+    Returns what `program`, the agent's client, says of its version, if one is named.
+    """
+    size = (str(cols), str(rows))
+    done = script(host, "start", agent_id, str(memory), *size, *([program] if program else []))
     if done.returncode == 17:
-        return False
+        return None
     if done.returncode == 5:
         raise Refused(
             f"--memory cannot be kept here: {done.stderr.decode().strip()}",
@@ -25,7 +31,7 @@ def start(host: Host, agent_id: str, memory: int = 0, cols: int = COLS, rows: in
         )
     if done.returncode:
         raise CommandFailed("start", done.returncode, done.stderr, "muster doctor shows what is missing")
-    return True
+    return done.stdout.decode("utf-8", "replace").strip()
 
 
 class Stopped(NamedTuple):

@@ -144,5 +144,11 @@ TYPE = AgentType(
     menu=("Type something", "Submit answers"),
     yes=("1",),
     no=("Escape",),
+    versions={
+        "oldest": "2.1.150",
+        "newest": "2.1.326",
+        "install": "2.1.197",
+        "by": "npm install -g @anthropic-ai/claude-code@{version}",
+    },
     prepare=prepare,
 )

@@ -177,5 +177,11 @@ TYPE = AgentType(
     policy=True,
     yes=("y",),
     no=("Escape",),
+    versions={
+        "oldest": "0.160.0",
+        "newest": "0.169.0",
+        "install": "0.166.0",
+        "by": "npm install -g @openai/codex@{version}",
+    },
     prepare=prepare,
 )

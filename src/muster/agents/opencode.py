@@ -38,5 +38,11 @@ TYPE = AgentType(
     clear=("C-u",),
     bypass=("--auto",),
     own=("Up", "Enter"),
+    versions={
+        "oldest": "1.18.33",
+        "newest": "1.18.33",
+        "install": "1.18.33",
+        "by": "npm install -g opencode-ai@{version}",
+    },
     prepare=prepare,
 )

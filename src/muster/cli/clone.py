@@ -30,6 +30,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     made = fleet.clone(
         one, Address.parse(args.new) if args.new else Address(""), args.message, parse_labels(args.label)
     )
+    common.note_versions(fleet, [made])
     if args.json:
         render.document({"agents": common.agents_json(fleet, [made.status])})
     else:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .. import fanout
+from .. import fanout, plugins
 from ..errors import MusterError, worst
 from ..fleet import Fleet
 from ..host import Found
@@ -131,6 +131,13 @@ def _agent_json(status: Status, bill: Bill, git: tuple[int, int] | None) -> dict
         "until": status.until,
         "alarms": [alarm._asdict() for alarm in status.alarms],
     }
+
+
+def note_versions(fleet: Fleet, made: Sequence[Found]) -> None:
+    """Tell once of each version of a client that muster was not tested with."""
+    misfits = {plugins.misfit(fleet.type(one.agent.type), one.version): None for one in made if one.version}
+    for found in filter(None, misfits):
+        render.note(f"{found.text}; install a tested one: {found.fix}" if found.fix else found.text)
 
 
 def count(word: str) -> int:

@@ -136,6 +136,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if args.json:
         told = {"errors": [render.problem_json(problem) for problem in problems]} if problems else {}
         render.document({"agents": common.agents_json(fleet, [one.status for one in made]), **told})
+    common.note_versions(fleet, made)
     for one in made:
         if not args.json:
             if not render.width():

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
-from .. import fanout, hosts, prices
+from .. import fanout, hosts, plugins, prices
 from ..fleet import Fleet
 from ..host import Host, checked
 from ..model import Address
+from ..plugins import AgentType
 from . import render
 
 EXAMPLES = """
@@ -14,7 +16,8 @@ muster doctor --json
 """
 TEXT = """
 Says for this machine and each known host what is there, what is missing, and the command that fixes it. Exit code 1 when
-something that muster cannot do without is missing.
+something that muster cannot do without is missing. A client (claude, codex, …) of a version that muster was not tested with is
+`untested`: it may well work.
 """
 #: What is looked for: whether it is needed, and what it is for.
 PARTS = {
@@ -48,9 +51,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     places = ["", *hosts.remembered(fleet.home)]
 
+    names = dict.fromkeys([*plugins.BUILTIN_TYPES, *fleet.config.section("types")])
+    kinds = [kind for kind in map(fleet.type, names) if kind.versions]
+
     def look(place: str) -> list[dict[str, object]]:
         host = fleet.host(Address.parse(f"@{place}")) if place else fleet.local
-        return examine(host)
+        return examine(host, kinds)
 
     missing = False
     report = []
@@ -80,7 +86,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
             [
                 str(row["host"]),
                 str(row["part"]),
-                "ok" if row["ok"] else "MISSING" if row["needed"] else "missing",
+                _status(row),
                 str(row["found"] or "-"),
                 (render.Command if row["part"] != "answer" else str)(row["fix"] or ""),
             ]
@@ -91,11 +97,20 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     return 1 if missing else 0
 
 
-def examine(host: Host) -> list[dict[str, object]]:
-    """What one host has; asked in one round trip."""
+def _status(row: dict[str, object]) -> str:
+    if row["ok"]:
+        return "ok"
+    if row["needed"]:
+        return "MISSING"
+    return "untested" if row["found"] else "missing"
+
+
+def examine(host: Host, kinds: Sequence[AgentType] = ()) -> list[dict[str, object]]:
+    """Say what one host has, the clients of `kinds` included; asked in one round trip."""
     rows: list[dict[str, object]] = []
     found = {}
-    for line in checked(host, "doctor", timeout=10).decode("utf-8", "replace").splitlines():
+    programs = [kind.argv[0] for kind in kinds]
+    for line in checked(host, "doctor", *programs, timeout=30).decode("utf-8", "replace").splitlines():
         part, _, value = line.partition(" ")
         found[part] = value
     installer = found.pop("installer", "")
@@ -118,4 +133,20 @@ def examine(host: Host) -> list[dict[str, object]]:
                 "fix": fix or None,
             }
         )
-    return rows
+    return rows + [_client(kind, found[key]) for kind in kinds if (key := f"client:{kind.argv[0]}") in found]
+
+
+def _client(kind: AgentType, said: str) -> dict[str, object]:
+    """Say of an installed client which version it is and whether that was tested."""
+    version = plugins.version(said)
+    wrong = plugins.misfit(kind, version)
+    oldest, newest = kind.versions.get("oldest", ""), kind.versions.get("newest", "")
+    tested = oldest if oldest == newest else f"{oldest} to {newest}"
+    return {
+        "part": kind.name,
+        "ok": bool(version) and wrong is None,
+        "found": f"{version or 'unknown version'} (tested: {tested})",
+        "needed": False,
+        "for": f"agents of type {kind.name}",
+        "fix": (wrong.fix or None) if wrong else None,
+    }

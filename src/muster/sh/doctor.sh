@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# doctor: one line for each part that is here, with what was found.
+# doctor [PROGRAM]…: one line for each part that is here, with what was found; for each PROGRAM of a client, its version.
 said() { printf '%s %s\n' "$1" "$(printf %s "$2" | tr '\n' ' ')"; }
 if command -v git >/dev/null; then
 	said git "$(git --version)"
@@ -11,6 +11,9 @@ fi
 ! command -v ssh >/dev/null || said ssh "$(ssh -V 2>&1)"
 if script --help 2>/dev/null | grep -q -e --log-timing; then said script "$(script --version)"; fi
 if mkdir -p "$mu_home" 2>/dev/null && [ -w "$mu_home" ]; then said home "$mu_home"; fi
+for mu_client in "$@"; do
+	! command -v -- "$mu_client" >/dev/null || said "client:$mu_client" "$(mu_version "$mu_client")"
+done
 for mu_tool in apt-get dnf apk brew pacman; do
 	if command -v "$mu_tool" >/dev/null; then
 		said installer "$mu_tool"

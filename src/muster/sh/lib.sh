@@ -117,3 +117,28 @@ mu_take() { # ID NAME
 	done
 	rm -f "names/.$1"
 }
+
+# Print what a program says of its version. It is asked once for each file of that name: npm gives all files the same time, so the
+# file is told from others by its inode and the time of its last change of any kind. One that does not answer in 10 s has no version.
+mu_version() { # PROGRAM
+	mu_program=$(command -v -- "$1") || return 0
+	case $mu_program in /*) ;; *) return 0 ;; esac
+	mu_file=$(LC_ALL=C ls -Llnic -- "$mu_program" 2>/dev/null) || return 0
+	mu_known=$mu_home/versions/${1##*/}
+	if { read -r mu_asked && read -r mu_said; } 2>/dev/null <"$mu_known" && [ "$mu_asked" = "$mu_file" ]; then
+		printf '%s\n' "$mu_said"
+		return 0
+	fi
+	mkdir -p "$mu_home/versions" && mu_answer=$(mktemp "$mu_home/versions/.XXXXXXXX") || return 0
+	"$mu_program" --version </dev/null >"$mu_answer" 2>/dev/null &
+	mu_asked=$! mu_tries=0
+	while kill -0 "$mu_asked" 2>/dev/null && [ "$mu_tries" -lt 100 ]; do
+		mu_tries=$((mu_tries + 1))
+		sleep 0.1 2>/dev/null || sleep 1
+	done
+	kill -9 "$mu_asked" 2>/dev/null || :
+	wait "$mu_asked" 2>/dev/null || :
+	mu_said=$(head -n 1 "$mu_answer" | cut -c 1-100)
+	printf '%s\n%s\n' "$mu_file" "$mu_said" >"$mu_answer" && mv -f "$mu_answer" "$mu_known" || rm -f "$mu_answer"
+	printf '%s\n' "$mu_said"
+}
