@@ -455,7 +455,10 @@ def test_reuse_is_safe_to_run_twice(e2e: E2eSession) -> None:
     expect(first).to_succeed()
     expect(second).to_succeed()
     expect(second.stdout).to_equal("nightly\n")
-    assert agents(e2e) == {"nightly": before}
+    after = agents(e2e)
+    assert list(after) == ["nightly"]
+    # Its state may still go from starting to working.
+    assert all(after["nightly"][key] == before[key] for key in ("id", "created", "workdir", "branch"))
     expect(e2e.run("muster events nightly").stdout).not_to_contain("launch=2")
 
 
