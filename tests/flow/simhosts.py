@@ -129,6 +129,7 @@ class SimHost:
         self.typed: dict[str, str] = {}
         self.refs: dict[str, str] = {}
         self.looked: list[float] = []
+        self.state = f"/sim/{name or 'here'}"
 
     def run(
         self, argv: Sequence[str], *, input: bytes | IO[bytes] | None = None, timeout: float | None = None
@@ -166,7 +167,7 @@ class SimHost:
     def _survey(self, what: str = "", name: str = "", agent: str = "", *, input: bytes) -> bytes:
         t, world = self.truth.t, self.truth.world
         chosen = [agent or self.names.get(name, "")] if what == "one" else list(self.files)
-        lines, tails = [f"now {t:.6f}"], [b"tails"]
+        lines, tails = [f"now {t:.6f}", f"home {self.state}"], [b"tails"]
         reset, crowded = self.truth.seen() if what == "load" else (self.truth._reset, False)
         if what == "load":
             self.looked.append(t)
@@ -220,7 +221,7 @@ class SimHost:
         if name in self.names:
             return 17, b"taken"
         self.files[key], self.names[name] = _untar(input), key
-        return f"/sim/{self.name or 'here'}\n".encode()
+        return f"{self.state}\n".encode()
 
     def _put(self, key: str, new: str, *, input: bytes) -> Answer:
         if key not in self.files:
@@ -237,13 +238,15 @@ class SimHost:
         self.files[key] |= {"ev/started": event, "ev/ready" if self.sim.prompt == "typed" else "ev/prompt": event}
         return b""
 
-    def _stop(self, key: str, grace: str, *, input: bytes) -> Answer:
-        if key not in self.files:
-            return 3, b"no agent"
-        if key in self.truth.agents[self.name]:
-            self.files[key]["ev/stopped"] = json.dumps({"t": self.truth.t}).encode()
-            self.truth.ends(self.name, key)
-        return b""
+    def _stop(self, grace: str, *keys: str, input: bytes) -> bytes:
+        lines = []
+        for key in keys:
+            live = key in self.truth.agents[self.name]
+            if live:
+                self.files[key]["ev/stopped"] = json.dumps({"t": self.truth.t}).encode()
+                self.truth.ends(self.name, key)
+            lines.append(f"{key} {int(live)} 0\n" if key in self.files else f"{key} missing\n")
+        return "".join(lines).encode()
 
     def _release(self, key: str, name: str, *, input: bytes) -> bytes:
         self._forget(key, name)
@@ -253,7 +256,7 @@ class SimHost:
         if verb == "forget":
             assert key not in self.truth.agents[self.name], "it is stopped before that"
             self._forget(key, args[0])
-        assert verb in ("forget", "work", "scrap", "unregister", "list")
+        assert verb in ("forget", "work", "scrap", "list")
         return b""
 
     def _forget(self, key: str, name: str) -> None:
