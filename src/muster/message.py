@@ -146,7 +146,7 @@ def _choose(host: Host, look: Callable[[], Status], kind: AgentType, status: Sta
     if digit := wanted.get(text.strip().casefold()):
         tmux.keys(host, agent_id, digit)
     elif digit := next((digit for digit, label in entries.items() if label.startswith(own)), ""):
-        tmux.keys(host, agent_id, digit)
+        tmux.keys(host, agent_id, *(kind.own or (digit,)))
         tmux.paste(host, agent_id, text)
         _settle(host, agent_id, text)
         tmux.keys(host, agent_id, "Enter")
@@ -157,7 +157,7 @@ def _choose(host: Host, look: Callable[[], Status], kind: AgentType, status: Sta
         if look().since > status.since:
             return True
         now = _entries(tmux.screen(host, agent_id) or "")
-        if digit := next((digit for digit, label in now.items() if label.startswith(send)), ""):
+        if send and (digit := next((digit for digit, label in now.items() if label.startswith(send)), "")):
             tmux.keys(host, agent_id, digit)
             return False
         return bool(now) and now != entries  # there is another question
@@ -167,9 +167,11 @@ def _choose(host: Host, look: Callable[[], Status], kind: AgentType, status: Sta
 
 
 def _entries(screen: str) -> dict[str, str]:
-    """The menu at the end of a screen: its numbers and the words beside them. One with boxes to tick is none."""
+    """The menu at the end of a screen: its numbers and the words beside them, without what a second column says of each. One with
+    boxes to tick is none.
+    """
     entries: dict[str, str] = {}
-    for digit, label in re.findall(r"^\W*(\d)\. (.*\S)", screen, re.MULTILINE):
+    for digit, label in re.findall(r"^\W*(\d)\. (.*?\S)(?=[ \t]*$|[ \t]{2,}\S)", screen, re.MULTILINE):
         if digit == "1":
             entries = {}
         entries[digit] = label

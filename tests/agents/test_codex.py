@@ -157,6 +157,26 @@ def test_a_dialog_is_a_reason_to_wait_and_what_was_allowed_is_work(codex: Codex)
     assert codex.heard() == ["#scn:tool please"]
 
 
+def test_a_question_is_a_reason_to_wait_and_is_answered_by_an_entry_or_in_one_s_own_words(codex: Codex) -> None:
+    entries = [{"label": "Red", "description": "warm"}, {"label": "Blue", "description": "cold"}]
+    question = {"id": "colour", "header": "Colour", "question": "Which colour?", "options": entries}
+    call = {"name": "request_user_input", "input": {"questions": [question]}}
+    codex.server.register("ask", {"tools": [call]}, {"text": "thanks"})
+    feature = "features.default_mode_request_user_input=true"
+    codex.ok("create", "one", "codex", "--no-connect", "-m", "#scn:ask please", "--", "-c", feature)
+    for answer, told in (
+        ("blue", '["Blue"]'),
+        ("green, with $dots", '["None of the above","user_note: green, with $dots"]'),
+    ):
+        row = codex.until("waiting")
+        assert (row["reason"], row["last_line"]) == ("question", "Which colour?")
+        assert "muster answer one TEXT" in codex.fails(7, "message", "one", "-m", "hello?").stderr
+        codex.ok("answer", "one", answer)
+        assert codex.until("ready")["last_line"] == "thanks"
+        assert f'"answers":{told}' in codex.server.turns()[-1].tool_results[-1]
+        codex.ok("message", "one", "-m", "#scn:ask again please")
+
+
 def test_a_permission_that_is_denied_ends_the_turn(codex: Codex) -> None:
     codex.server.register("tool", asks("echo made > made.txt"), {"text": "as you like"})
     codex.made("#scn:tool please")

@@ -177,6 +177,9 @@ TYPE = AgentType(
     policy=True,
     yes=("y",),
     no=("Escape",),
+    # To choose its last entry sends it at once; in its notes there is room for an answer of one's own.
+    menu=("None of the above", ""),
+    own=("Up", "Tab"),
     versions={
         "oldest": "0.160.0",
         "newest": "0.169.0",

@@ -13,6 +13,7 @@ case $about in *'"agent_id":"'*) own= ;; *) own=1 ;; esac
 tell() { [ -z "$own" ] || printf %s "$said" | sh "$dir/bin/hook" "$@"; }
 ruled() { [ -z "$own" ] || sh "$dir/bin/event" answered "\"rule\":\"$rule\""; }
 beside() { sh "$dir/bin/watch" "$@" </dev/null >/dev/null 2>&1 & }
+dialog() { printf %s "$said" >"$dir/client/dialog.$$" && beside dialog "$dir/client/dialog.$$" "$@"; }
 
 # Whether the model itself asked to run this command outside the sandbox: then Codex opens its dialog. The hook is not told, but the
 # call is in the rollout before the hook runs.
@@ -24,19 +25,25 @@ refuse() {
 	printf '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"%s"}}\n' "$1"
 }
 
+rest=${said#*\"tool_name\":\"}
 rule=
 if [ -f "$dir/client/rules" ]; then
 	case $1 in tool | permission) rule=$(printf %s "$said" | sh "$dir/bin/rule" "$dir/client/rules") ;; esac
 fi
+# A question to the user comes as a tool of this name; no hook tells when it is open.
+case $1,$rule,$rest in
+tool,,'request_user_input"'*)
+	tell "$@"
+	[ -z "$own" ] || dialog ask text=~question
+	exit 0
+	;;
+esac
 case $1,$rule in
 permission,allow | permission,deny)
 	printf '{"hookSpecificOutput":{"hookEventName":"PermissionRequest","decision":{"behavior":"%s"}}}\n' "$rule"
 	ruled
 	;;
-permission,*)
-	printf %s "$said" >"$dir/client/dialog.$$"
-	beside dialog "$dir/client/dialog.$$" "$@"
-	;;
+permission,*) dialog "$@" ;;
 tool,deny)
 	refuse "a rule of the user denies it"
 	tell "$@"

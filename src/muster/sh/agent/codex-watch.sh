@@ -91,6 +91,6 @@ dialog)
 		sleep 0.2
 	done
 	sleep 0.2
-	! alive || since "$dir/ev/permission" || sh "$dir/bin/event" answered
+	! alive || since "$dir/ev/$1" || sh "$dir/bin/event" answered
 	;;
 esac
