@@ -181,5 +181,5 @@ def test_uncommitted_work_arrives_exactly_and_leaves_the_user_untouched(
             again = git.harvest(host, tree)
             wanted = run(root, "rev-parse", f"{state.state}^{{tree}}")
             assert run(base / "s1", "rev-parse", f"{again.state}^{{tree}}") == wanted
-        run(root, "update-ref", "-d", "refs/heads/muster/wt")
+        run(root, "update-ref", "-d", git.held("wt"))
         assert all_of(root) == before

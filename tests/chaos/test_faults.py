@@ -86,8 +86,11 @@ def whole(world: World) -> None:
     assert {path.name for path in (world.muster_home / "work").iterdir()} == ids
     assert {path.name for path in (world.muster_home / "names").iterdir()} == set(rows)
     assert list((world.muster_home / "trash").iterdir()) == []
-    assert len(world.git("worktree", "list").splitlines()) == 1 + len(ids)
-    assert len(world.git("branch", "--list", "muster/*").splitlines()) == len(ids)
+    held = world.git("for-each-ref", "--format=%(refname)", "refs/muster").split()
+    borrowing = {f"refs/muster/held/{row['id']}" for row in rows.values() if row["mode"] == "worktree"}
+    assert set(held) == borrowing
+    assert len(world.git("worktree", "list").splitlines()) == 1
+    assert world.git("branch", "--list", "muster/*") == ""
 
 
 @pytest.mark.parametrize("mode", ["worktree", "mirror", "copy"])
@@ -242,7 +245,7 @@ def test_an_outer_session_reaches_neither_the_agent_nor_musters_own_git(world: W
     world.ok("destroy", "one", env=outer)
     world.ok("gc", env=outer)
     assert not os.path.exists(nonsense)
-    assert world.git("branch", "--format=%(refname:short)") == "main"
+    assert world.git("branch", "--format=%(refname:short)").split() == ["main", "muster/mine"]
 
 
 def test_the_umask_of_the_caller_is_the_agents(world: World) -> None:
@@ -296,7 +299,7 @@ def test_a_damaged_record_is_a_row_and_harms_no_other_agent(world: World) -> Non
     assert world.ok("exec", "garbage", "--", "cat", "new").stdout == "precious\n"
     world.ok("destroy", *damages)
     assert set(world.agents()) == {"victim"}
-    assert len(world.git("worktree", "list").splitlines()) == 2
+    assert world.git("for-each-ref", "refs/heads/muster") == ""
 
 
 def test_a_record_that_is_no_file_is_a_row_too(world: World) -> None:
@@ -316,7 +319,7 @@ def test_a_record_that_is_no_file_is_a_row_too(world: World) -> None:
     world.ok("gc", "--yes")
     world.ok("destroy", "--all")
     assert world.agents() == {}
-    assert world.git("branch", "--format=%(refname:short)") == "main"
+    assert world.git("branch", "--format=%(refname:short)").split() == ["main", "muster/mine"]
 
 
 def test_a_record_that_claims_the_name_of_another_does_not_get_it(world: World) -> None:
@@ -568,7 +571,7 @@ def test_what_a_killed_create_left_of_its_scratch_is_below_musters_own_home_and_
     world.env["TMPDIR"] = str(users)
     shim = world.bin / "git"
     shim.write_text(
-        f'#!/bin/sh\ncase "$*" in *"worktree add"*) echo $$ >{mark}.new; mv {mark}.new {mark}; exec sleep 1000 ;; esac\n'
+        f'#!/bin/sh\ncase "$*" in *"read-tree"*) echo $$ >{mark}.new; mv {mark}.new {mark}; exec sleep 1000 ;; esac\n'
         f'exec {shutil.which("git")} "$@"\n'
     )
     shim.chmod(0o755)
@@ -626,8 +629,10 @@ def test_the_commits_of_an_agent_that_removed_its_work_dir_are_pulled_and_kept(w
     assert "1 commit ahead" in world.ok("pull", "one").stderr
     told = world.ok("destroy", "one", "two").stderr
     assert "1 commit" in told and "changed nothing" not in told
-    assert world.git("branch", "--list", "muster/*") == ""
+    assert world.git("branch", "--list", "muster/*").split() == ["muster/one"]  # what was pulled is the user's
+    world.git("branch", "-D", "muster/one")
     world.ok("restore", "one")
+    world.ok("pull", "one")
     assert world.git("log", "-1", "--format=%s", "muster/one") == "w"
     world.ok("pull", "one", "--merge")
     assert (world.repo / "w").read_text() == "w\n"
@@ -704,6 +709,7 @@ def test_a_whole_life_leaves_everything_of_the_users_as_it_was(world: World, use
     world.ok("snapshot", "create", "one", "s")
     world.ok("destroy", "one")
     world.ok("gc", "--yes", "--older", "0s")
+    world.git("branch", "-D", "muster/one")  # what was pulled is the user's
     assert all_of_it() == before
 
 
