@@ -10,7 +10,7 @@ from ..model import Address
 from . import improve, render
 
 if TYPE_CHECKING:
-    from ..flow.run import Run
+    from ..flow.run import Record, Run
     from ..host import Found
 
 EXAMPLES = """
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     from ..flow import run as runs
 
     if not args.action:
-        return _all(args, [one.picture() for one in runs.all_runs(fleet.home)])
+        return _all(args, [one.overview() for one in runs.all_runs(fleet.home)])
     if args.action not in ACTIONS:
         a_run = any(one.name == args.action for one in runs.all_runs(fleet.home))
         meant = FAMILIAR.get(args.action) or next(iter(close(args.action, ACTIONS, 1)), "")
@@ -165,7 +165,7 @@ def _values(pairs: list[str]) -> dict[str, Any]:
 
 def _all(args: argparse.Namespace, pictures: list[dict[str, Any]]) -> int:
     if args.json:
-        render.document({"runs": [{k: v for k, v in one.items() if k != "tasks"} for one in pictures]})
+        render.document({"runs": pictures})
     elif not pictures:
         render.note("there is no run yet: seq 3 | muster map -a command -- echo {item}")
     else:
@@ -193,8 +193,9 @@ def _all(args: argparse.Namespace, pictures: list[dict[str, Any]]) -> int:
 def _show(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
     from ..flow import run as runs
 
-    picture = one.picture()
-    counts, before, since = _funnels(fleet, one)
+    records = one.records()
+    picture = one.picture(records)
+    counts, before, since = _funnels(fleet, one, records)
     if args.json:
         render.document({**picture, "funnel": counts, "before": before, "since": since})
         return 0
@@ -225,7 +226,9 @@ def _show(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
     return 0
 
 
-def _funnels(fleet: Fleet, one: Run) -> tuple[dict[str, Any] | None, str | None, dict[str, Any] | None]:
+def _funnels(
+    fleet: Fleet, one: Run, records: list[Record]
+) -> tuple[dict[str, Any] | None, str | None, dict[str, Any] | None]:
     """How far the tasks of a run came, the run before it in the same repository, and the difference to that, as far as both are known."""
     from ..flow import reduce
     from ..flow import run as runs
@@ -233,10 +236,10 @@ def _funnels(fleet: Fleet, one: Run) -> tuple[dict[str, Any] | None, str | None,
     about = one.about()
     if about.get("kind") != "improve":
         return None, None, None
-    older, counts = runs.before(fleet.home, one), reduce.funnel(one)
+    older, counts = runs.before(fleet.home, one), reduce.funnel(one, records)
     if older is None:
         return counts, None, None
-    before = reduce.funnel(older)
+    before = older.kept("funnel", lambda: reduce.funnel(older))
     known = {key: (value, before[key]) for key, value in counts.items()}
     since = {key: None if None in pair else round(pair[0] - pair[1], 6) for key, pair in known.items()}
     return counts, older.name, since

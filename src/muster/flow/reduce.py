@@ -349,21 +349,23 @@ def _remember(work: Reduction, delivery: Delivery) -> None:
 # Told
 
 
-def funnel(run: Run) -> dict[str, Any]:
-    """How many came how far."""
-    told = runs.read(run.path("baseline.json")) or {}
+def funnel(run: Run, records: Sequence[runs.Record] | None = None) -> dict[str, Any]:
+    """Return how many tasks came how far; `records` saves reading them again."""
+    records = run.records() if records is None else records
+    before = runs.read(run.path("baseline.json")) or {}
     delivery = runs.read(run.path("delivery.json")) or {}
-    work = [task for task in run.tasks() if task.fields.get("role") in improve.WORK]
-    last = {task.id: tries[-1] for task in work if (tries := run.attempts(task.id))}
+    work = [record for record in records if record.task.fields.get("role") in improve.WORK and record.attempts]
+    last = {record.task.id: record.attempts[-1] for record in work}
     outcomes = {id: (attempt.outcome or {}) for id, attempt in last.items()}
-    checked = {task.id: found for task in work if (found := improve.verified(run, task))}
+    found = {record.task.id: record.verified for record in work}
+    checked = {id: told for id, told in found.items() if told and told.get("attempt") == last[id].number}
     taken = {name for one in delivery.get("accepted", []) for name in (one["name"], *one["collapsed"])}
-    results = [found["result"] for found in checked.values() if found["ok"]]
-    picture = run.picture()
+    results = [told["result"] for told in checked.values() if told["ok"]]
+    picture = run.picture(records)
     return {
-        "tests": len(told.get("tests", [])),
-        "failing": sum(one.get("status") in BAD for one in told.get("tests", [])),
-        "groups": sum(len(one["functions"]) > 1 for one in told.get("groups", [])),
+        "tests": len(before.get("tests", [])),
+        "failing": sum(one.get("status") in BAD for one in before.get("tests", [])),
+        "groups": sum(len(one["functions"]) > 1 for one in before.get("groups", [])),
         "skipped": len((runs.read(run.path("plan.json")) or {}).get("skipped", {})),
         "launched": sum("name" in attempt.agent for attempt in last.values()),
         "valid": sum(isinstance(outcome.get("claimed"), dict) for outcome in outcomes.values()),
@@ -372,7 +374,7 @@ def funnel(run: Run) -> dict[str, Any]:
         **{name: results.count(name) for name in ("fixed", "improved", "unchanged")},
         "integrated": len(taken),
         "left_out": len(delivery.get("left_out", {})),
-        "refused": sum(not found["ok"] for found in checked.values()),
+        "refused": sum(not told["ok"] for told in checked.values()),
         "blocked": sum(outcome.get("outcome") == "blocked" for outcome in outcomes.values()),
         "cost_usd": picture["cost_usd"],
         "tokens": picture["tokens"],

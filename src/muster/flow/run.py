@@ -14,7 +14,7 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
 from ..errors import NotFound, Refused, UsageError, close
@@ -26,6 +26,9 @@ OUTCOMES = ("ok", "blocked", "failed", "invalid", "timeout", "stalled", "over-bu
 GOOD = frozenset({"ok", "blocked"})
 HOLD_TRIES, HOLD_SECONDS = 20, 0.02
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}\Z")
+#: A file of a run that is larger than this counts as unreadable.
+READ_MAX = 1 << 28
+_TRY = re.compile(r"attempt-([0-9]{1,6})")
 
 
 class Attempt(NamedTuple):
@@ -47,10 +50,21 @@ class Attempt(NamedTuple):
         return os.path.exists(os.path.join(self.folder, "cleared"))
 
 
+class Record(NamedTuple):
+    """A task with everything that its files say: read once, for whoever needs several views of a run."""
+
+    task: Task
+    attempts: list[Attempt]
+    verified: dict[str, Any]
+    """The whole of verified.json, of whichever attempt; empty without one."""
+
+
 class Run:
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, about: dict[str, Any] | None = None) -> None:
+        """`about` is what run.json holds, if the caller has read it."""
         self.folder = folder
         self.name = os.path.basename(folder)
+        self._about = about
 
     def path(self, *parts: str) -> str:
         return os.path.join(self.folder, *parts)
@@ -58,7 +72,10 @@ class Run:
     # Reading
 
     def about(self) -> dict[str, Any]:
-        return read(self.path("run.json")) or {}
+        """What was asked for; written once, when the run is made."""
+        if not self._about:
+            self._about = read(self.path("run.json")) or {}
+        return self._about
 
     def tasks(self) -> list[Task]:
         with open(self.path("tasks.jsonl"), encoding="utf-8") as file:
@@ -70,7 +87,7 @@ class Run:
             names = os.listdir(self.path("tasks", task))
         except OSError:
             return []
-        numbers = sorted(int(name[8:]) for name in names if re.fullmatch(r"attempt-[0-9]{1,6}", name))
+        numbers = sorted(int(match[1]) for name in names if (match := _TRY.fullmatch(name)))
         found = []
         for number in numbers:
             folder = self.path("tasks", task, f"attempt-{number}")
@@ -78,6 +95,13 @@ class Run:
             if agent:
                 found.append(Attempt(task, number, folder, agent, read(os.path.join(folder, "outcome.json"))))
         return found
+
+    def records(self) -> list[Record]:
+        """Read all tasks with their attempts and what was verified, each file once."""
+        return [
+            Record(task, self.attempts(task.id), read(self.path("tasks", task.id, "verified.json")) or {})
+            for task in self.tasks()
+        ]
 
     def finished(self) -> dict[str, Any] | None:
         return read(self.path("finished.json"))
@@ -91,14 +115,12 @@ class Run:
             return [event for line in file if (event := _object(line))]
         return []
 
-    def picture(self) -> dict[str, Any]:
-        """The run as it is now, for people and programs."""
-        about, rows = self.about(), []
-        for task in self.tasks():
-            tries = self.attempts(task.id)
+    def picture(self, records: Sequence[Record] | None = None) -> dict[str, Any]:
+        """Return the run as it is now, for people and programs; `records` saves reading the tasks again."""
+        rows = []
+        for task, tries, checked in self.records() if records is None else records:
             last = tries[-1] if tries else None
             told = (last.outcome or {}) if last else {}
-            checked = read(self.path("tasks", task.id, "verified.json")) or {}
             words = checked.get("words") if checked.get("ok") is False else None
             rows.append(
                 {
@@ -121,19 +143,58 @@ class Run:
                 }
             )
         counts = Counter(row["outcome"] for row in rows if row["outcome"])
-        return {
-            "name": self.name,
-            "folder": self.folder,
-            "created": about.get("created"),
-            "repo": about.get("repo"),
-            "type": about.get("type"),
-            "state": self.state(),
+        totals = {
             "outcomes": {name: counts[name] for name in OUTCOMES if counts[name]},
             "total": len(rows),
             "cost_usd": _total(rows, "cost_usd"),
             "tokens": _total(rows, "tokens"),
-            "tasks": rows,
         }
+        return {**self._head(), **totals, "tasks": rows}
+
+    def overview(self) -> dict[str, Any]:
+        """Return `picture` without its tasks. The totals of a run that is over are computed once and kept."""
+        return {**self._head(), **self.kept("totals", self._totals)}
+
+    def _head(self) -> dict[str, Any]:
+        about = self.about()
+        told = {key: about.get(key) for key in ("created", "repo", "type")}
+        return {"name": self.name, "folder": self.folder, **told, "state": self.state()}
+
+    def _totals(self) -> dict[str, Any]:
+        picture = self.picture()
+        return {key: picture[key] for key in ("outcomes", "total", "cost_usd", "tokens")}
+
+    def kept(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return what `compute` finds in the files of the tasks; of a run that is over it is kept in summary.json.
+
+        Whoever changes a task of a run appends an event, so a summary holds as long as the files that it names stay the same.
+        """
+        stamp = self._stamp()
+        if stamp is None:
+            return compute()
+        summary = read(self.path("summary.json")) or {}
+        if summary.get("version") != VERSION or summary.get("of") != stamp:
+            summary = {"version": VERSION, "of": stamp}
+        found = summary.get(name)
+        if not isinstance(found, dict):
+            found = compute()
+            with contextlib.suppress(OSError):  # a full disk, or a directory that may only be read
+                write(self.path("summary.json"), {**summary, name: found})
+        return found
+
+    def _stamp(self) -> list[list[int]] | None:
+        """Return size and time of the files that change with the run; None while it is not over."""
+        if not self.finished() or self.held():
+            return None
+        found = []
+        for name in ("events.jsonl", "tasks.jsonl", "finished.json", "delivery.json", "baseline.json", "plan.json"):
+            try:
+                told = os.stat(self.path(name))
+            except OSError:
+                found.append([0, 0])
+            else:
+                found.append([told.st_size, told.st_mtime_ns])
+        return found
 
     def state(self) -> str:
         if self.finished():
@@ -270,7 +331,7 @@ def all_runs(home: str) -> list[Run]:
     except OSError:
         return []
     found = [Run(os.path.join(home, "runs", name)) for name in names if not name.startswith(".")]
-    found = [run for run in found if run.about().get("version")]
+    found = [run for run in found if run.about().get("version")]  # read once: a run remembers it
     return sorted(found, key=lambda run: -_number(run.about().get("created")))
 
 
@@ -323,9 +384,12 @@ def write(path: str, content: bytes | dict[str, Any]) -> None:
 
 
 def read(path: str) -> dict[str, Any] | None:
+    """Return the JSON object in a file; None if there is none, or more than READ_MAX bytes."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return _object(file.read(16 << 20))
+        with open(path, "rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size > READ_MAX:
+                return None
+            return _object(file.readall().decode("utf-8", "replace"))
     except OSError:
         return None
 

@@ -32,6 +32,8 @@ _ESCAPE = re.compile(
 )
 #: Control characters, and the characters that turn the direction of text around.
 _UNSEEN = re.compile("[\x00-\x07\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+#: Whatever `clean` would take out of a text begins with one of these.
+ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 #: What makes more of a text than its characters.
 MOVES = re.compile("[\x08\r\x1b\x90\x98\x9b\x9d-\x9f]")
 _FLAGS = {1: BOLD, 2: DIM, 3: ITALIC, 4: UNDERLINE, 7: INVERSE, 9: STRIKE, 21: UNDERLINE}
@@ -40,6 +42,8 @@ _ENDS = {22: BOLD | DIM, 23: ITALIC, 24: UNDERLINE, 27: INVERSE, 29: STRIKE}
 
 def clean(text: str) -> str:
     """The text without escape sequences and unseen characters; newlines and tabs stay."""
+    if not ODD.search(text):  # as most texts are
+        return text
     return _UNSEEN.sub("", _ESCAPE.sub("", text)).replace("\b", "")
 
 

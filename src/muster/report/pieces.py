@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import ansi
-from .folder import Folder, number, value, whole, words
+from .folder import Folder, number, whole, words
 
 #: What a row and a run of one style weigh beside their text, so that a million empty lines are as heavy as they are.
 WEIGHT = 48
@@ -80,10 +80,7 @@ def cast(source: Folder, *names: str) -> dict[str, Any] | None:
     events: list[list[Any]] = []
     last = 0.0
     weight = 0
-    for line in source.lines(*names, longest=1 << 24):
-        if line.isspace():
-            continue
-        found = value(line)
+    for found in source.values(*names, longest=1 << 24):
         if header is None:
             if not isinstance(found, dict) or found.get("version") != 2:
                 return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -40,12 +41,14 @@ def make(run_folder: Path, out: Path | None = None, before: Path | None = None) 
     version = hashlib.sha256(program.encode()).hexdigest()
     facts = _Facts(run)
     stamps: dict[str, list[str]] = {}
+    with os.scandir(out / "parts") as entries:
+        there = {entry.name.removesuffix(".js") for entry in entries if entry.is_file()}
     for count, task in enumerate(run.tasks, 1):
         key = f"{count:04}"
         told = facts.of(task)
         stamp = _stamp(run, task, [version, task.id, told])
         made = [words(one, 100) for one in items(known.get(key), 1000)]
-        if made[:1] != [stamp] or not all((out / "parts" / f"{name}.js").is_file() for name in (key, *made[1:])):
+        if made[:1] != [stamp] or not there.issuperset((key, *made[1:])):
             part, recordings = _part(run, task, key, told)
             for name, recording in recordings.items():
                 site.part(out, "recording", name, recording)
@@ -259,7 +262,10 @@ def _file(source: Folder, limit: int, *names: str) -> dict[str, Any] | None:
         line if len(line) <= LINE else f"{line[:LINE]} … {len(line) - LINE} more characters"
         for line in text.split("\n")
     )
-    return {"x": "\n".join(ansi.clean(line) for line in lines), "cut": max(0, source.size(*names) - limit)}
+    shown = "\n".join(lines)
+    if ansi.ODD.search(shown):  # an escape sequence ends with its line
+        shown = "\n".join(ansi.clean(line) for line in shown.split("\n"))
+    return {"x": shown, "cut": max(0, source.size(*names) - limit)}
 
 
 def _started(source: Folder, place: tuple[str, ...], stamp: float | None) -> float | None:
@@ -274,8 +280,7 @@ def _started(source: Folder, place: tuple[str, ...], stamp: float | None) -> flo
 
 def _transcript(source: Folder, place: tuple[str, ...], begun: float | None, share: int) -> dict[str, Any]:
     ends, broken = Ends(HEAD // share, TAIL // share), 0
-    for line in source.lines(*place, "transcript.jsonl", longest=READ, most=READ):
-        entry = value(line)
+    for entry in source.values(*place, "transcript.jsonl", longest=READ, most=READ):
         if not isinstance(entry, dict) or not isinstance(entry.get("role"), str):
             broken += 1
             continue

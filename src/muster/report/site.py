@@ -18,6 +18,7 @@ from .folder import Folder
 MARKER = {"format": "muster-report", "version": 1}
 #: Which parts of a page were made of what; only the page of a run has it.
 STAMPS = "stamps.json"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OURS = re.compile(r"\d{4,}(-\d+)?\.js")
 
 
@@ -62,12 +63,20 @@ def publish(
 
 def write(path: Path, text: str | bytes) -> None:
     """Replace the file by rename; a link in its place is replaced, not followed. Two processes may do so at once."""
-    path.parent.mkdir(exist_ok=True)
     data = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    temporary.unlink(missing_ok=True)
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb") as file:
-        file.write(data)
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}.new")
+    try:
+        file = os.open(temporary, _NEW, 0o666)
+    except FileNotFoundError:
+        os.mkdir(folder)
+        file = os.open(temporary, _NEW, 0o666)
+    except FileExistsError:
+        os.unlink(temporary)
+        file = os.open(temporary, _NEW, 0o666)
+    with open(file, "wb", buffering=0) as out:
+        while data:
+            data = data[out.write(data) :]
     os.replace(temporary, path)
 
 

@@ -1,0 +1,100 @@
+"""The rows of runs: listing many of them, showing a large one, and making its page.
+
+The runs are made here, as files, with what a small agent leaves. The floor reads the same bytes once, with one python.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from muster.flow import run as runs
+from muster.flow import task
+
+#: How many runs are listed, how many tasks each of them has, and how many the large one has.
+RUNS, TASKS, LARGE = 50, 60, 2000
+CREATED = 1_800_000_000.0
+FAILURE = "E   assert 1 == 2\n" + "shop/cart.py:7: AssertionError: the total is wrong\n" * 20
+OUTCOMES = ("ok", "ok", "ok", "failed", "blocked")
+DIFF = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1,40 +1,40 @@\n" + "-old line\n+new line\n" * 40
+
+
+def make(home: Path, name: str, count: int, created: float = CREATED) -> runs.Run:
+    """Write a finished run of `improve` with `count` tasks; each has a transcript, a recording, changes and a verdict."""
+    items = [f"tests/test_{number // 20}.py::test_{number}" for number in range(count)]
+    found = [one._replace(fields={**one.fields, "role": "worker", "status": "failing"}) for one in _tasks(items)]
+    about = {"kind": "improve", "created": created, "type": "claude", "repo": "/home/ann/shop", "base": "b" * 40}
+    run = runs.make(str(home), name, about, found)
+    for number, one in enumerate(found):
+        begun = created + number
+        agent = {"name": f"{name}-{number}", "place": "", "address": f"{name}-{number}", "begun": begun}
+        attempt = run.begin(one.id, 1, agent, one.prompt)
+        run.event("launch", begun, task=one.id, attempt=1)
+        outcome = OUTCOMES[number % len(OUTCOMES)]
+        claimed = {"version": 1, "outcome": outcome, "summary": "Changed one line.", "escalate": [], "artifacts": []}
+        told: dict[str, Any] = {"outcome": outcome, "reason": "", "seconds": 60.0, "summary": "Changed one line."}
+        told |= {"tokens": 1000, "cost_usd": 0.05, "branch": f"muster/{name}-{number}", "commits": 1, "final": True}
+        run.end(attempt, {**told, "claimed": claimed})
+        run.event("outcome", begun + 60, task=one.id, attempt=1, outcome=outcome)
+        run.clear(attempt)
+        _leave(Path(attempt.folder), begun)
+        runs.write(run.path("tasks", one.id, "verified.json"), _verdict(one.item, outcome))
+    tests = [
+        {"id": item, "file": item.partition("::")[0], "line": 7, "status": "failing", "seconds": 1.0, "blocks": []}
+        | {"outcomes": {item: ["failed", "failed"]}, "case": {"id": item, "outcome": "failed", "text": FAILURE}}
+        for item in items
+    ]
+    groups = [{"why": "assert 1 == 2", "functions": items[at : at + 20]} for at in range(0, count, 20)]
+    runs.write(run.path("baseline.json"), {"version": 1, "commit": "b" * 40, "tests": tests, "groups": groups})
+    runs.write(run.path("finished.json"), {"t": created + count + 60, "outcomes": {}})
+    return run
+
+
+def _tasks(items: list[str]) -> list[task.Task]:
+    return task.tasks(task.items("".join(f"{item}\n" for item in items)), "Improve {item}.", ())
+
+
+def _verdict(item: str, outcome: str) -> dict[str, Any]:
+    seen = {"t": CREATED, "seconds": 2.0, "late": False, "outcomes": {item: "passed"}, "texts": {item: FAILURE}}
+    told = {"attempt": 1, "claimed": outcome, "base": "b" * 40, "unit": "d" * 40, "words": "passed 3 of 3 times"}
+    told |= {"result": "fixed" if outcome == "ok" else "refused", "ok": outcome == "ok", "kept_out": []}
+    return {**told, "implementation": ["shop/cart.py"], "other": [], "evidence": [{**seen, "errors": {}}] * 3}
+
+
+def _leave(folder: Path, begun: float) -> None:
+    rows: list[dict[str, Any]] = [{"t": begun, "role": "user", "text": "Improve it."}]
+    for step in range(20):
+        output = f"line {step} of the output\n" * 10
+        call = {"name": "Bash", "input": {"command": f"make step-{step}"}, "output": output, "exit_code": 0}
+        rows.append({"t": begun + step, "role": "assistant", "text": f"Now step {step}. " * 5})
+        rows.append({"t": begun + step + 0.5, "role": "tool", "text": "Bash", "tool": call})
+    (folder / "transcript.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    header = {"version": 2, "width": 80, "height": 24, "timestamp": int(begun)}
+    cast = [header, *([at / 10, "o", f"\x1b[32mstep\x1b[0m {at} of the recording\r\n"] for at in range(100))]
+    (folder / "recording.cast").write_text("".join(json.dumps(line) + "\n" for line in cast))
+    (folder / "diff.patch").write_text(DIFF)
+    (folder / "status.json").write_text(json.dumps({"state": "done", "why": "it exited with 0", "last_line": "$"}))
+    usage = {"input_tokens": 900, "output_tokens": 100, "models": {"m": {"input_tokens": 900, "output_tokens": 100}}}
+    (folder / "usage.json").write_text(json.dumps(usage))
+
+
+def floor(folder: Path, *names: str) -> list[str]:
+    """Return the argv of a python that reads every file of one of these names below `folder`, or every file."""
+    program = (
+        "import os, sys\n"
+        "for at, folders, files in os.walk(sys.argv[1]):\n"
+        "    for name in files:\n"
+        "        if len(sys.argv) < 3 or name in sys.argv[2:]:\n"
+        "            with open(os.path.join(at, name), 'rb') as file: file.read()\n"
+    )
+    return [sys.executable, "-c", program, str(folder), *names]
+
+
+def fill(home: Path) -> None:
+    """Make the runs that the rows are measured with."""
+    for number in range(RUNS - 2):
+        make(home, f"map-{number + 1}", TASKS)
+    make(home, "large", LARGE, CREATED + 2)
+    make(home, "older", LARGE, CREATED + 1)
