@@ -121,9 +121,11 @@ def answer(host: Host, look: Callable[[], Status], kind: AgentType, text: str) -
         raise MusterError(f"{name} is {status.state}, it asks nothing", f"muster start {name}")
     if status.state != "waiting":
         raise MusterError(f"{name} is {status.state}, it asks nothing", f"muster message {name} -m '…' sends it text")
+    if status.reason == "permission" and text not in ("yes", "no"):
+        raise Stuck(f"{name} waits for a permission", f"muster answer {name} yes, or no")
+    if kind.hands and status.reason in ("permission", "question"):
+        return _hand(host, look, status, text)
     if status.reason == "permission":
-        if text not in ("yes", "no"):
-            raise Stuck(f"{name} waits for a permission", f"muster answer {name} yes, or no")
         tmux.keys(host, status.agent.id, *(kind.yes if text == "yes" else kind.no))
         _until(lambda: look().since > status.since, RECEIPT_SECONDS, f"{name} still shows its dialog", name)
         return "answered"
@@ -132,6 +134,38 @@ def answer(host: Host, look: Callable[[], Status], kind: AgentType, text: str) -
     if status.reason == "question":
         return deliver(host, status, look, kind, text)
     raise Stuck(f"{name} waits for {status.reason}, which nobody can answer", f"muster explain {name}")
+
+
+def _hand(host: Host, look: Callable[[], Status], status: Status, text: str) -> str:
+    """Give the answer to the client's extension, which knows the dialog by its id: a key could meet another one."""
+    name, agent_id = status.agent.name, status.agent.id
+    permission = status.reason == "permission"
+    path = "ev/permission" if permission else "ev/ask"
+    try:
+        asked = json.loads(store.read(host, agent_id, path).get(path, b""))
+    except (ValueError, RecursionError):
+        asked = None
+    if not isinstance(asked, dict) or asked.get("t") != status.since or not asked.get("dialog"):
+        raise Stuck(f"{name} shows a dialog that only a person can answer", f"muster connect {name}")
+    said = [text] if permission else chosen(asked, text)
+    if not said:
+        choices = ", ".join(str(asked.get("choices", "")).split("\n"))
+        raise Stuck(f"{name} takes only what it names: {choices}", f"muster answer {name} NUMBER")
+    store.hand(host, agent_id, "answer", json.dumps({"dialog": asked["dialog"], "answer": said}).encode())
+    _until(lambda: look().since > status.since, RECEIPT_SECONDS, f"{name} still shows its dialog", name)
+    return "answered"
+
+
+def chosen(asked: dict[str, Any], text: str) -> list[str]:
+    """Return the answer to a question as the words of its entries, which may be given by number; empty if it does not take it."""
+    named = [entry for entry in str(asked.get("choices") or "").split("\n") if entry]
+    entries = {str(number): entry for number, entry in enumerate(named, 1)}
+    entries |= {entry.casefold(): entry for entry in named}
+    parts = [part.strip() for part in text.split(",")] if asked.get("many") else [text.strip()]
+    found = [entries.get(part.casefold(), "") for part in parts]
+    if not all(found):
+        return [text.strip()] if asked.get("own") and text.strip() else []
+    return found
 
 
 def _choose(host: Host, look: Callable[[], Status], kind: AgentType, status: Status, text: str) -> str:
@@ -189,7 +223,7 @@ def _when_open(status: Status, look: Callable[[], Status], kind: AgentType) -> S
             raise Stuck(f"{name} waits for a permission, the text was not sent", f"muster answer {name} yes, or no")
         if status.state == "waiting" and status.reason == "dialog":
             raise Stuck(f"{name} shows a dialog, the text was not sent", f"muster connect {name}")
-        if status.state == "waiting" and status.reason == "question" and kind.menu:
+        if status.state == "waiting" and status.reason == "question" and (kind.menu or kind.hands):
             raise Stuck(f"{name} asks a question, the text was not sent", f"muster answer {name} TEXT")
         if status.state != "starting":
             return status

@@ -15,7 +15,7 @@ from .errors import UsageError
 from .host import Host
 from .model import Agent
 
-BUILTIN_TYPES = ("command", "replay", "claude", "codex", "opencode", "mini")
+BUILTIN_TYPES = ("command", "replay", "claude", "codex", "opencode", "pi", "mini")
 BUILTIN_PROVIDERS = ("local", "ssh")
 #: Types that `create` takes by itself when none is named, in this order, if their program is on PATH.
 CLIENTS = ("claude", "codex", "opencode")
@@ -98,6 +98,11 @@ class AgentType(NamedTuple):
     no: tuple[str, ...] = ("Escape",)
     own: tuple[str, ...] = ()
     """Keys that open the field for an answer of one's own, in a question's list of answers."""
+    hands: bool = False
+    """Its extension takes answers to dialogs by their id (`dialog` of the events `permission` and `ask`) from the file `answer` of
+    the agent's folder; no key is pressed. `choices` of `ask` are the answers that it names, one per line, `own` says that it takes
+    other words too, and `many` that it takes several of them.
+    """
     memory: int = 400
     """What one of them takes, in MB: a run launches no more than the host has room for."""
     versions: dict[str, str] = {}

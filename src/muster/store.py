@@ -239,6 +239,15 @@ def unlock(host: Host, agent_id: str, name: str, owner: str) -> None:
     script(host, "lock", "off", agent_id, name, owner)
 
 
+def hand(host: Host, agent_id: str, name: str, content: bytes) -> None:
+    """Put one file into an agent's folder, whole, for what runs there to take."""
+    done = script(host, "hand", agent_id, name, input=content)
+    if done.returncode == NotFound.exit_code:
+        raise NotFound(f"{agent_id} is gone", "muster list")
+    if done.returncode:
+        raise plainly(CommandFailed("hand", done.returncode, done.stderr))
+
+
 def read(host: Host, agent_id: str, *names: str) -> dict[str, bytes]:
     """The named files of an agent's folder (or of the trash, for ids that are there); missing ones are left out."""
     return untar(checked(host, "get", agent_id, *names))

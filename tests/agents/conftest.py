@@ -86,6 +86,14 @@ class Opencode(ClientWorld):
         self.env |= clients.opencode_env(self.server.url, self.home)
 
 
+class Pi(ClientWorld):
+    client = "pi"
+
+    def settle(self) -> None:
+        clients.pi_home(self.home, self.server.url, cost=1.0)
+        self.env |= clients.pi_env(self.server.url, self.home)
+
+
 class Mini(ClientWorld):
     client = "mini"
 
@@ -118,6 +126,11 @@ def codex(tmp_path: Path) -> Iterator[ClientWorld]:
 @pytest.fixture
 def opencode(tmp_path: Path) -> Iterator[ClientWorld]:
     yield from _world(Opencode, tmp_path / "w")
+
+
+@pytest.fixture
+def pi(tmp_path: Path) -> Iterator[ClientWorld]:
+    yield from _world(Pi, tmp_path / "w")
 
 
 @pytest.fixture

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 CLIENTS = Path(__file__).parent.parent / "clients"
-# claude and codex for every run of the tests; opencode and mini-swe-agent, in more/, for `make test-all`.
+# claude and codex for every run of the tests; opencode, pi and mini-swe-agent, in more/, for `make test-all`.
 PLACES = {
     "claude": CLIENTS / "node_modules" / ".bin" / "claude",
     "codex": CLIENTS / "node_modules" / ".bin" / "codex",
     "opencode": CLIENTS / "more" / "node_modules" / ".bin" / "opencode",
+    "pi": CLIENTS / "more" / "node_modules" / ".bin" / "pi",
     "mini": CLIENTS / "more" / "venv" / "bin" / "mini",
 }
 KEY = "dummy-key-of-the-tests-0001"
@@ -188,6 +189,22 @@ def opencode_home(home: Path, server_url: str, permission: dict[str, str] | None
     place = home / ".config" / "opencode"
     place.mkdir(parents=True, exist_ok=True)
     (place / "opencode.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def pi_env(server_url: str, home: Path, **more: str) -> dict[str, str]:
+    """`server_url` is in the home; it is here so that all clients are called alike."""
+    return base_env(home, PI_OFFLINE="1", PI_TELEMETRY="0", **more)
+
+
+def pi_home(home: Path, server_url: str, settings: dict[str, Any] | None = None, cost: float = 0) -> None:
+    """A home in which pi has the scripted model, which costs so many dollars for a million tokens of each kind."""
+    place = home / ".pi" / "agent"
+    place.mkdir(parents=True, exist_ok=True)
+    model = {"id": MODEL, "cost": dict.fromkeys(["input", "output", "cacheRead", "cacheWrite"], cost)}
+    provider = {"baseUrl": f"{server_url}/v1", "api": "openai-completions", "apiKey": KEY, "models": [model]}
+    (place / "models.json").write_text(json.dumps({"providers": {"scripted": provider}}), encoding="utf-8")
+    given = {"defaultProvider": "scripted", "defaultModel": MODEL, "lastChangelogVersion": "99.0.0", **(settings or {})}
+    (place / "settings.json").write_text(json.dumps(given), encoding="utf-8")
 
 
 def mini_env(server_url: str, home: Path, **more: str) -> dict[str, str]:

@@ -11,8 +11,8 @@ muster clone fix-login fix-login-b
 muster clone fix-login other@box -m "Try it the other way"
 """
 TEXT = """
-Makes an agent from another one: its commits, what it has not committed, and its conversation where the type keeps that in the
-agent's own folder (claude, opencode and mini do not). The first goes on as it is.
+Makes an agent from another one: its commits, what it has not committed, and its conversation where the type keeps one
+that can be copied (opencode and mini do not). The first goes on as it is.
 """
 
 

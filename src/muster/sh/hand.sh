@@ -1,0 +1,10 @@
+# shellcheck shell=sh
+# hand ID NAME < content: put one file into an agent's folder; it appears there whole, in the place of what was there.
+cd "$mu_home/agents/$1" 2>/dev/null || die 3 "no agent $1"
+mu_half=.$2.$$
+if ! cat >"$mu_half"; then
+	rm -f "$mu_half"
+	die 1 "cannot write to $mu_home/agents/$1"
+fi
+[ ! -d "$2" ] || [ -h "$2" ] || rm -rf "$2"
+mv -f "$mu_half" "$2"
