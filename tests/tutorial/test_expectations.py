@@ -86,3 +86,102 @@ def test_a_failure_shows_no_escape_sequence_and_not_too_much(e2e: E2eSession) ->
 def test_expecting_something_of_a_number_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="not int"):
         expect(3)  # type: ignore[call-overload]  # what a typo gives
+
+
+def test_the_same_words_serve_for_results_background_programs_and_screens(e2e: E2eSession) -> None:
+    command = "echo one; echo two >&2; exit 3"
+    for subject in (e2e.run(command), e2e.start(command), e2e.terminal(command), e2e.terminal(command).scrollback):
+        expect(subject).to_contain("one")
+        expect(subject).to_contain("two")
+        expect(subject).to_match(r"^t.o$")
+        expect(subject).not_to_contain("three")
+        expect(subject).not_to_match(r"^wo$")
+        expect(subject).to_exit_with(3)
+        expect(subject).to_fail()
+        assert "two" in message(expect(subject), "to_contain", "three")
+        message(expect(subject), "not_to_contain", "one")
+        message(expect(subject), "not_to_match", "^one$")
+        message(expect(subject), "to_be_empty")
+        message(expect(subject), "to_succeed")
+
+
+def test_run_with_check_fails_with_what_the_command_printed(e2e: E2eSession) -> None:
+    assert e2e.run("echo fine", check=True).stdout == "fine\n"
+    with pytest.raises(AssertionError) as raised:
+        e2e.run("echo out; sleep 0.1; echo err >&2; exit 4", check=True)
+    assert "expected the command to succeed, but it exited with 4" in str(raised.value)
+    assert "  out\n  ! err\n  ? 4" in str(raised.value)
+    with pytest.raises(AssertionError, match="did not end within 0.2 s"):
+        e2e.run("sleep 1000", check=True, timeout=0.2)
+
+
+def test_output_that_is_no_json_is_shown_with_its_command(e2e: E2eSession) -> None:
+    assert e2e.run("echo '[1]'").json() == [1]
+    with pytest.raises(AssertionError) as raised:
+        e2e.run("echo '{\"a\": 1,}'; echo warning: old >&2; exit 2").json()
+    text = str(raised.value)
+    assert text.startswith("expected stdout to be JSON, but ") and "line 1 column" in text
+    assert "  $ echo '{\"a\": 1,}'" in text and "the command exited with 2" in text
+    assert 'stdout was:\n  {"a": 1,}' in text and "stderr was:\n  warning: old" in text
+    with pytest.raises(AssertionError, match="it printed nothing"):
+        e2e.run("true").json()
+
+
+@pytest.mark.parametrize("verb", ["run", "start", "terminal"])
+def test_a_folder_that_does_not_exist_is_named_with_the_command(e2e: E2eSession, verb: str) -> None:
+    (e2e.work / "file").touch()
+    for folder, why in (("no/where", "does not exist"), ("file", "is not a folder")):
+        with pytest.raises(AssertionError) as raised:
+            getattr(e2e, verb)("echo hello", cwd=folder)
+        assert f"cannot run this in {folder}: {e2e.work}/{folder} {why}\n  $ echo hello" in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "argument"), [("not_to_contain", "nowhere"), ("not_to_match", "no.*where")])
+def test_what_output_that_was_cut_does_not_contain_is_not_known(
+    e2e: E2eSession, monkeypatch: pytest.MonkeyPatch, name: str, argument: str
+) -> None:
+    monkeypatch.setattr("muster.tutorial.process.HEAD", 2000)
+    monkeypatch.setattr("muster.tutorial.process.TAIL", 1000)
+    result = e2e.run("seq 5000; echo error >&2")
+    background = e2e.start("seq 5000; sleep 1000", ready_when="5000")
+    for subject in (result, result.stdout, result.stdout.upper(), result.masked.stdout, background, background.stdout):
+        text = message(expect(subject), name, argument)
+        assert "that is not known: " in text and "bytes left out" in text.lower()
+    getattr(expect(result.stderr), name)(argument)
+    expect(result.stdout).to_contain("4999")
+
+
+def test_lines_that_were_cut_count_as_cut(e2e: E2eSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("muster.tutorial.transcript.LINES", 100)
+    result = e2e.run("seq 1000")
+    assert "that is not known" in message(expect(result.masked.output), "not_to_contain", "nowhere")
+    assert "that is not known" in message(expect(result.output), "not_to_contain", "nowhere")
+    expect(result.stdout).not_to_contain("nowhere")
+
+
+def test_output_of_a_background_program_can_be_waited_for_behind_a_mark(e2e: E2eSession) -> None:
+    (e2e.work / "in").touch()
+    program = e2e.start("tail -n +1 -f in", ready_when=lambda: True)
+    for number in range(3):
+        mark = program.mark()
+        e2e.run("echo again >> in")
+        expect(program.since(mark)).to_contain("again")
+        assert program.since(mark).stdout == "again\n", number
+    assert program.stdout == "again\n" * 3
+    mark = program.mark()
+    message(expect(program.since(mark)), "to_contain", "again", 0.1)
+
+
+def test_a_stream_is_cut_behind_a_mark_where_it_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("muster.tutorial.process.HEAD", 10)
+    monkeypatch.setattr("muster.tutorial.process.TAIL", 10)
+    from muster.tutorial.process import Stream
+
+    stream = Stream.__new__(Stream)
+    stream.head, stream.tail, stream.total = bytearray(b"0123456789"), bytearray(b"uvwxyzUVWXYZ"), 112
+    assert stream.left_out == 92
+    assert stream.bytes(5) == b"56789\n[\xe2\x80\xa6 92 bytes left out \xe2\x80\xa6]\nwxyzUVWXYZ"
+    assert stream.bytes(50) == b"\n[\xe2\x80\xa6 52 bytes left out \xe2\x80\xa6]\nwxyzUVWXYZ"
+    assert stream.bytes(102) == b"wxyzUVWXYZ" and stream.bytes(110) == b"YZ" and stream.bytes(112) == b""
+    stream.tail, stream.total = bytearray(b"abcdef"), 16
+    assert stream.bytes(4) == b"456789abcdef" and stream.bytes(12) == b"cdef"

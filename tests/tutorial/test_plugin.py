@@ -437,3 +437,81 @@ def test_a_run_that_was_killed_is_swept_by_the_next_and_says_so(project: Project
     done = project.run()
     assert done.returncode == 0 and "swept: left by an earlier run that was killed" in done.stdout
     assert f"{root}, 1 process ended" in done.stdout and not os.path.exists(root)
+
+
+def test_the_check_of_one_file_judges_only_the_blocks_of_that_file(project: Project) -> None:
+    (project.folder / "tutorial.sh").write_text("# One.\necho one\n\n# Two.\necho two\n\n# Three.\necho three\n")
+    cites = 'def test_{0}(e2e):\n    """\n    # {1}.\n    echo {0}\n    """\n    e2e.run("echo {0}")\n'
+    project.test(cites.format("one", "One"), "tests/test_one.py")
+    project.test(cites.format("two", "Too"), "tests/test_two.py")
+    project.ini(testpaths="tests")
+    whole = project.run("--tutorial-check")
+    assert whole.returncode == 1 and "no test cites" in whole.stdout and "stale" in whole.stdout
+    one = project.run("--tutorial-check", "tests/test_one.py")
+    assert one.returncode == 0 and "no test cites" not in one.stdout and "stale" not in one.stdout
+    assert project.run("--tutorial-check", "tests/test_one.py::test_one").returncode == 0
+    two = project.run("--tutorial-check", "tests/test_two.py")
+    assert two.returncode == 1 and "stale: this is no block" in two.stdout and "missing" not in two.stdout
+    assert project.run("--tutorial-check", "tests").returncode == 1, "a folder is judged whole"
+
+
+def test_snapshots_are_compared_and_written_on_request(project: Project) -> None:
+    project.test("""
+        @pytest.mark.parametrize("word", ["a b", "c"])
+        def test_it(e2e, word):
+            result = e2e.run(f"echo {word}; date +%F; pwd; exit 3")
+            expect(result.stdout).to_match_snapshot()
+            expect(result.stdout).to_match_snapshot()
+            terminal = e2e.terminal(f"printf '\\033[1m{word}\\033[0m'; sleep 1000")
+            expect(terminal).to_contain(word)
+            expect(terminal).to_match_snapshot("screen")
+            expect(e2e.mask("at 12:00:00")).to_match_snapshot("time")
+    """)
+    missing = project.run()
+    assert missing.returncode == 1 and "which does not exist" in missing.stdout and "--e2e-update" in missing.stdout
+    made = project.run("--e2e-update")
+    assert made.returncode == 0, made.stdout
+    folder = project.folder / "tests" / "snapshots" / "test_a"
+    found = {path.name: path.read_text() for path in folder.iterdir()}
+    assert len(found) == 8 and all(f"snapshots/test_a/{name}" in made.stdout for name in found)
+    assert sorted(found.values()) == sorted(
+        ["a b\n<date>\n<work>\n"] * 2 + ["c\n<date>\n<work>\n"] * 2 + ["a b\n", "c\n"] + ["at <time>\n"] * 2
+    )
+    again = project.run("-n", "2")
+    assert again.returncode == 0, again.stdout
+    changed = next(path for path in folder.iterdir() if path.read_text().startswith("c\n<date>"))
+    changed.write_text("d\n<date>\n<work>\n")
+    differs = project.run()
+    assert differs.returncode == 1 and "-d\n" in differs.stdout and "+c\n" in differs.stdout
+    assert "--e2e-update accepts it" in differs.stdout and changed.read_text().startswith("d\n")
+    unchanged = project.run("--e2e-update")
+    assert unchanged.stdout.count("snapshots/test_a/") == 1 and changed.read_text().startswith("c\n")
+    assert project.run().returncode == 0
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "pytest-timeout"])
+def test_a_run_that_was_ended_from_outside_is_swept_by_the_next(project: Project, how: str) -> None:
+    project.test(
+        """
+        import os, signal
+        def test_it(e2e):
+            e2e.run("setsid -f sleep 1021; env -i setsid -f sleep 1022; tmux new-session -d -s left sleep 1023")
+            e2e.terminal("sleep 1024")
+            e2e.start("sleep 1025")
+            print(e2e.work.parent, flush=True)
+            if HOW == "SIGTERM":
+                os.kill(os.getpid(), signal.SIGTERM)
+            e2e.run("sleep 1026")
+    """.replace("HOW", repr(how))
+    )
+    argv = ["-s", *(["--timeout=3", "--timeout-method=thread"] if how == "pytest-timeout" else [])]
+    ended = project.run(*argv)
+    assert ended.returncode != 0
+    root = Path(next(line for line in ended.stdout.splitlines() if "/e2e-" in line).strip().lstrip("."))
+    assert root.is_dir()
+    project.test("def test_it(e2e): e2e.run('true')")
+    swept = project.run()
+    assert swept.returncode == 0 and str(root) in swept.stdout and "ended" in swept.stdout
+    assert not root.exists()
+    left = subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True, check=True).stdout
+    assert not {f"sleep {number}" for number in range(1021, 1027)} & set(left.splitlines())

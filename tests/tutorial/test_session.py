@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from muster.tutorial import E2eSession, expect, process, transcript
+from muster.tutorial.masks import Hider, Secrets
 
 from ..conftest import eventually
 from .conftest import Maker, Session
@@ -235,3 +237,32 @@ def test_two_tests_of_one_name_in_two_files_have_two_folders(tmp_path: Path) -> 
     assert all(
         of_test(tmp_path, name).parent == tmp_path / "tests" for name in [*names, "../../x::../y", "::" + "n" * 999]
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("commit 1234567", "commit <id>"),
+        ("20260311", "<id>"),
+        ("9f8e7d6 and 1111111111111111111111111111111111111111", "<id> and <id>"),
+        ("took 1234567.25 of 3.1415926", "took 1234567.25 of 3.1415926"),
+        ("1,234,567 rows, 123456 files, deadbeef", "1,234,567 rows, 123456 files, deadbeef"),
+    ],
+)
+def test_ids_of_digits_only_are_masked_and_other_numbers_are_not(e2e: E2eSession, text: str, masked: str) -> None:
+    assert e2e.mask(text) == masked
+
+
+def test_a_secret_is_hidden_however_a_terminal_program_cuts_it() -> None:
+    hidden = b"Token: **** ok, hunt er and **** end hu"
+    data = b"Token: h\x1b[1mun\x1b[0mter \r2x\r\nyz ok, hunt er and hunter2xyz end hu"
+    for seed in range(200):
+        chosen = random.Random(seed)
+        hider, shown, at = Hider(Secrets(["hunter2xyz"])), b"", 0
+        while at < len(data):
+            size = chosen.randrange(1, 6)
+            shown += hider.feed(data[at : at + size])
+            at += size
+        assert shown + hider.rest() == hidden, f"seed {seed}"
+    assert Secrets(["hunter2xyz"]).hide("hunter\n  2xyz") == "****"
+    assert Secrets(["1111"]).hide("1\n1\n1\n1\n") == "1\n1\n1\n1\n", "a column of numbers"

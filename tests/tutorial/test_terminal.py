@@ -312,3 +312,175 @@ def test_keys_that_were_pressed_before_the_recorder_began_are_not_lost(tmp_path:
 def test_a_key_that_there_is_not_is_an_error_that_names_some(key: str) -> None:
     with pytest.raises(ValueError, match="type\\(\\) takes text"):
         arguments(key)
+
+
+def test_text_that_the_terminal_wrapped_is_shown(e2e: E2eSession) -> None:
+    text = "a sentence that is longer than the rows of this narrow terminal"
+    terminal = e2e.terminal(f"echo '{text}'; echo; sleep 1000", size=(20, 10))
+    expect(terminal.screen).to_show(text)
+    expect(terminal.screen).to_match(r"^a sentence .* terminal$")
+    assert text in terminal.screen
+    expect(terminal.screen).to_show("a sentence that is l\nonger"), "as the rows are, too"
+    with pytest.raises(AssertionError, match="not to show"):
+        expect(terminal.screen).not_to_show(text, timeout=0.1)
+
+
+@pytest.mark.parametrize("columns", [80, 12])
+def test_output_is_waited_for_behind_a_mark_so_that_typed_text_does_not_count(e2e: E2eSession, columns: int) -> None:
+    shell = e2e.terminal("PS1='雪 > ' bash --norc --noprofile", size=(columns, 10))
+    expect(shell.screen).to_show("雪 >")
+    for _ in range(12):  # more than the screen holds
+        mark = shell.enter("printf 'do%s\\n' ne")
+        expect(shell.since(mark)).to_match(r"^done$")
+        expect(shell.since(mark)).not_to_show("printf")
+        expect(shell.since(mark)).to_match(r"^雪 >$")
+    mark = shell.mark()
+    expect(shell.since(mark)).to_be_empty()
+    with pytest.raises(AssertionError, match="expected what came since the mark to show 'done' within 0.2 s"):
+        expect(shell.since(mark)).to_show("done", timeout=0.2)
+    assert "done" in shell.screen
+    shell.resize(60, 10)
+    with pytest.raises(ValueError, match="resized"):
+        expect(shell.since(mark)).to_show("x", timeout=0)
+
+
+def test_another_screen_counts_as_behind_the_mark(e2e: E2eSession) -> None:
+    (e2e.work / "numbers").write_text("".join(f"number {n}\n" for n in range(1, 100)))
+    shell = e2e.terminal("PS1='> ' bash --norc --noprofile", size=(40, 8))
+    expect(shell.screen).to_show(">")
+    shell.type("seq 30\n")
+    expect(shell.screen).to_match("^30$")
+    mark = shell.mark()
+    shell.type("less numbers\n")
+    expect(shell.since(mark)).to_show("number 3")
+    shell.press("q")
+    expect(shell.since(mark)).to_match(r"^> ?\Z")
+
+
+def test_rows_that_scrolled_off_are_in_the_scrollback(e2e: E2eSession) -> None:
+    terminal = e2e.terminal("seq 5000; sleep 1000", size=(40, 10))
+    expect(terminal.screen).to_match("^5000$")
+    expect(terminal.screen).not_to_match("^4000$")
+    expect(terminal.scrollback).to_match("^4000$")
+    assert terminal.scrollback.lines[:3] == ["1", "2", "3"]
+
+
+def test_the_cursor_is_told_and_waited_for(e2e: E2eSession) -> None:
+    terminal = e2e.terminal(r"printf 'one\ntwo: '; read x; printf '\033[?25l\033[2;3H'; sleep 1000")
+    expect(terminal).to_have_cursor_at(5, 1)
+    assert terminal.screen.cursor == (5, 1, True)
+    terminal.press("Enter")
+    expect(terminal).to_have_cursor_at(2, 1)
+    assert not terminal.screen.cursor.visible
+    with pytest.raises(AssertionError, match="cursor at column 7, row 7 within 0.1 s\nit is at column 2, row 1"):
+        expect(terminal).to_have_cursor_at(7, 7, timeout=0.1)
+
+
+def test_styles_are_expected_by_their_names(e2e: E2eSession) -> None:
+    printed = (
+        r"\033[1;31m3 failed\033[0m, \033[32m5 passed\033[0m\n\033[4;7munder\033[24;27m plain\n"
+        r"\033[38;5;208mamber\033[48;2;1;2;255m deep\033[39;49m\033[91;44mloud\033[0m 3 failed\n"
+    )
+    terminal = e2e.terminal(f"printf '{printed}'; sleep 1000")
+    screen = terminal.screen
+    expect(screen).to_show("3 failed", style="bold red")
+    expect(screen).to_show("5 passed", style="green")
+    expect(screen).to_show("under", style="underline reverse")
+    expect(screen).to_show("deep", style="color208 on #0102ff")
+    expect(screen).to_show("loud", style="bright-red on blue")
+    assert screen.style_of("3 failed") == {"bold", "red"} and screen.style_of("plain") == frozenset()
+    assert screen.style_of("failed, 5") == frozenset(), "what all of it has"
+    assert (", ", frozenset()) in screen.styles[0]
+    with pytest.raises(AssertionError, match="to show '5 passed' as bold red within 0.1 s\nit is green"):
+        expect(screen).to_show("5 passed", style="bold red", timeout=0.1)
+    with pytest.raises(AssertionError, match="it is not shown"):
+        expect(screen).to_show("nothing", style="red", timeout=0.1)
+    with pytest.raises(ValueError, match="no style is called 'rad'"):
+        expect(screen).to_show("5 passed", style="rad")
+
+
+@pytest.mark.parametrize("echo", ["echo", "-echo"])
+@pytest.mark.parametrize("secret", ["hunter2-quite-long", 'q"\\;x', "12"])
+def test_a_typed_secret_is_in_no_artifact(session: Session, secret: str, echo: str) -> None:
+    e2e = session.e2e
+    script = f"stty {echo}; printf 'PIN: '; IFS= read -r pin; printf '%s' \"$pin\" > got; echo \"got $pin\"; sleep 1000"
+    terminal = e2e.terminal(script, size=(11, 8), name="login")
+    expect(terminal.screen).to_show("PIN:")
+    terminal.type(f"{secret}\n", secret=True)
+    expect(terminal.screen).to_show(f"got {secret}")
+    assert (e2e.work / "got").read_text() == secret
+    e2e.run(f"echo {secret}x")
+    with pytest.raises(AssertionError) as raised:
+        expect(terminal.screen).to_show("nothing", timeout=0)
+    session.record.save(message=session.record.hide(str(raised.value)))
+    assert session.finish() == []
+    assert "~ keys: ****\n" in session.text()
+    files = [path for path in session.record.folder.rglob("*") if path.is_file()]
+    assert len(files) >= 6
+    for path in files:
+        text = path.read_text()
+        if path.suffix == ".cast":
+            header, *events = map(json.loads, text.splitlines())
+            text = header["env"]["TERM"] + "".join(event[2] for event in events)
+            assert "got ****" in text
+        elif path.name == "login.json":
+            text = json.loads(text)["command"]
+        elif path.suffix == ".jsonl":
+            text = "".join(str(json.loads(line).get("text")) for line in text.splitlines())
+        elif path.name == "test.json":
+            text = json.loads(text)["message"]
+        assert secret not in text.replace("\n", ""), path.name
+
+
+def test_a_typed_secret_is_on_no_command_line(e2e: E2eSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = e2e.terminal("cat > got")
+    seen: list[str] = []
+    run = subprocess.run
+
+    def spy(argv: list[str], *more: object, **options: object) -> object:
+        seen.extend(argv)
+        return run(argv, *more, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr("muster.tutorial.terminal.subprocess.run", spy)
+    terminal.type("hunter2\n", secret=True)
+    terminal.press("Ctrl-D")
+    expect(terminal).to_exit_with(0)
+    assert (e2e.work / "got").read_text() == "hunter2\n"
+    assert seen and not any("hunter2" in word for word in seen)
+
+
+def test_an_exit_is_told_when_the_terminal_has_drawn_all_that_came_before_it(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    base = str(tmp_path / "r")
+    try:
+        argv = [*recorder_argv(base, "echo"), "--", "echo", "last words"]
+        with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE) as recorder:
+            os.close(theirs)
+            try:
+                shown = b""
+                while b"\x1b[6n" not in shown:  # how a terminal is asked whether it is there yet
+                    shown += os.read(ours, 1024)
+                assert b"last words" in shown and facts_of(base)["ended"] is None
+                os.write(ours, b"\x1b[2;1R")
+                assert recorder.wait(20) == 0
+                assert facts_of(base)["ended"] is not None
+            finally:
+                recorder.kill()
+    finally:
+        os.close(ours)
+    assert "6n" not in (tmp_path / "r.cast").read_text()
+
+
+def test_a_hundred_terminals_take_the_keys_that_are_sent_at_once(e2e: E2eSession) -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            terminals = []
+            for number in range(100):
+                terminal = e2e.terminal(f"read line; echo $line > said-{number}")
+                terminal.type(f"hello {number};\n")
+                terminals.append(terminal)
+            for number, terminal in enumerate(terminals):
+                expect(terminal).to_exit_with(0)
+                assert (e2e.work / f"said-{number}").read_text() == f"hello {number};\n"
+        finally:
+            busy.kill()

@@ -16,7 +16,8 @@ MASKS: tuple[tuple[str, str], ...] = (
     (r"\b\d{4}-\d\d-\d\d\b", "<date>"),
     (r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b", "<time>"),
     (r"\b\d+(?:\.\d+)? ?(?:ms|µs|us|ns|s|sec|seconds?|minutes?|min|hours?|h)\b", "<duration>"),
-    (r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b", "<id>"),
+    # An id may have digits only: one in thirty of git's short hashes has. A number with a fraction is no id.
+    (r"(?<![\d.,])\b(?=[0-9a-f]*[0-9])[0-9a-f]{7,64}\b(?![.,]\d)", "<id>"),
     (r"\b[pP][iI][dD][ =:]+\d+\b", "<pid>"),
 )
 
@@ -41,30 +42,82 @@ class Masks:
         return text
 
 
+#: What a program may send between two characters of a text that it shows: colours, movements, the end of a row.
+_SEQUENCE = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][0-9A-Z]| \r|[\r\x08]"
+_ROW_END = r"|\n {0,4}"
+#: The beginning of such a sequence, at the end of what has come so far.
+_BEGUN = re.compile(rb"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*\x1b?|[()])?| )\Z")
+
+
 class Secrets:
-    """Values that never reach a file. A value of several lines is hidden line by line too."""
+    """Values that never reach a file. A value of several lines is hidden line by line too.
+
+    A value is found also where a terminal program colours it, moves the cursor inside it or wraps it.
+    """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
+        self.values: list[str] = []
+        self._found: list[re.Pattern[str]] = []
+        self._found_bytes: list[tuple[bytes, re.Pattern[bytes], re.Pattern[bytes]]] = []
+        self.add(values)
+
+    def add(self, values: Iterable[str], shortest: int = SHORTEST) -> None:
+        """Hide these as well, from now on."""
         parts = {part.strip() for value in values for part in (value, *value.splitlines())}
-        self.values = sorted((part for part in parts if len(part) >= SHORTEST), key=len, reverse=True)
-        self._bytes = [value.encode("utf-8", "surrogateescape") for value in self.values]
+        known = {*self.values, *(part for part in parts if len(part) >= shortest)}
+        self.values = sorted(known, key=lambda value: (-len(value), value))
+        self._found = [re.compile(_spaced(value, _gap(value))) for value in self.values]
+        self._found_bytes = []
+        for value in self.values:
+            # Bytes as characters of the same number: one pattern serves for both.
+            data, gap = value.encode("utf-8", "surrogateescape"), _gap(value).encode()
+            self._found_bytes.append(
+                (data, re.compile(_spaced(data.decode("latin-1"), _gap(value)).encode("latin-1")), re.compile(gap))
+            )
 
     def hide(self, text: str) -> str:
-        for value in self.values:
-            text = text.replace(value, HIDDEN)
+        for pattern in self._found:
+            text = pattern.sub(HIDDEN, text)
         return text
 
     def hide_bytes(self, data: bytes) -> bytes:
-        for value in self._bytes:
-            data = data.replace(value, HIDDEN.encode())
+        for _, pattern, _ in self._found_bytes:
+            data = pattern.sub(HIDDEN.encode(), data)
         return data
 
     def held(self, data: bytes) -> int:
         """How many bytes at the end of `data` could be the beginning of a secret whose rest is still to come."""
-        for count in range(min(len(data), max(map(len, self._bytes), default=1) - 1), 0, -1):
-            if any(value.startswith(data[-count:]) for value in self._bytes):
-                return count
-        return 0
+        most = 0
+        for value, _, gap in self._found_bytes:
+            at = data.find(value[:1], max(0, len(data) - 8 * len(value) - 256))
+            while 0 <= at < len(data) - most:
+                if _begins(data, at, value, gap):
+                    most = len(data) - at
+                    break
+                at = data.find(value[:1], at + 1)
+        return most
+
+
+def _gap(value: str) -> str:
+    # A short value over several rows is more likely a column of numbers than a wrapped secret.
+    return f"(?:{_SEQUENCE}{_ROW_END if len(value) >= 2 * SHORTEST else ''})*"
+
+
+def _spaced(value: str, gap: str) -> str:
+    return gap.join(map(re.escape, value))
+
+
+def _begins(data: bytes, at: int, value: bytes, gap: re.Pattern[bytes]) -> bool:
+    """Whether `data` ends inside of the value that begins at `at`."""
+    for number in range(len(value)):
+        if number and (skipped := gap.match(data, at)):
+            at = skipped.end()
+        if at >= len(data) or (number and _BEGUN.match(data, at)):
+            return True
+        if data[at] != value[number]:
+            return False
+        at += 1
+    return False
 
 
 class Hider:

@@ -83,10 +83,16 @@ class Stream:
     def left_out(self) -> int:
         return max(0, self.total - len(self.head) - min(len(self.tail), TAIL))
 
-    def bytes(self) -> bytes:
+    def bytes(self, since: int = 0) -> bytes:
+        """What is kept of the output behind its first `since` bytes."""
         tail = bytes(self.tail[-TAIL:])
-        gap = f"\n[… {self.left_out:,} bytes left out …]\n".encode() if self.left_out else b""
-        return bytes(self.head) + gap + tail
+        head = bytes(self.head[since:])
+        if not self.left_out:
+            return head + tail[max(0, since - len(self.head)) :]
+        if since >= self.total - len(tail):
+            return tail[since - (self.total - len(tail)) :]
+        missing = self.total - len(tail) - max(since, len(self.head))
+        return head + f"\n[… {missing:,} bytes left out …]\n".encode() + tail
 
 
 class Command:

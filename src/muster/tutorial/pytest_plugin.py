@@ -21,6 +21,7 @@ OPENED = pytest.StashKey[bool]()
 CHECKED = pytest.StashKey[list[str]]()
 UNCLEAR = pytest.StashKey[bool]()
 SWEPT = pytest.StashKey[list[str]]()
+WRITTEN = pytest.StashKey[list[str]]()
 KNOWN = pytest.StashKey[Any]()
 
 
@@ -40,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("ignore", "report", "error"),
         help="what a test left behind: processes, tmux sessions, files (default: report)",
     )
+    add("--e2e-update", action="store_true", help="write the snapshots that differ or do not exist, and accept them")
     add("--e2e-timeout", type=float, metavar="SECONDS", help="for each command (default: 60)")
     parser.addini("tutorial", "the tutorial that the tests cite")
     parser.addini("tutorial_check", "check the tutorial on every run", type="bool", default=False)
@@ -103,6 +105,7 @@ def e2e(request: pytest.FixtureRequest) -> Iterator[E2eSession]:
     """The program under test in a place of its own: `e2e.run(…)`, `e2e.terminal(…)`, `e2e.start(…)`, all of it recorded."""
     from . import artifacts, isolation
     from .session import E2eSession
+    from .snapshots import Snapshots
 
     config, item = request.config, request.node
     folder = artifacts_folder(config)
@@ -119,9 +122,13 @@ def e2e(request: pytest.FixtureRequest) -> Iterator[E2eSession]:
     masks = [
         (pattern, f"<{name.strip()}>") for name, _, pattern in (m.partition("=") for m in config.getini("e2e_masks"))
     ]
+    snapshots = Snapshots(
+        item.path, item.nodeid.partition("::")[2], bool(config.getoption("--e2e-update", default=False))
+    )
     session = E2eSession(
         record,
         place,
+        snapshots=snapshots,
         secrets=[os.environ[name] for name in secrets if name in os.environ],
         masks=masks,
         timeout=float(_setting(config, "timeout")),
@@ -140,6 +147,7 @@ def e2e(request: pytest.FixtureRequest) -> Iterator[E2eSession]:
         leaks += files
         place.end()
         session.leave([*leaks, *unclear])
+        item.stash[WRITTEN] = [os.path.relpath(path, config.rootpath) for path in snapshots.written]
         item.stash[UNCLEAR] = bool(unclear) and policy == "error"
         if keep == "always" or (keep == "failed" and record.facts["outcome"] not in ("running", "passed")):
             place.kept()
@@ -208,6 +216,8 @@ def pytest_runtest_makereport(
         if report.when == "teardown":
             if record.facts["leaks"]:
                 report.user_properties.append(("e2e_leaks", [item.nodeid, *record.facts["leaks"]]))
+            if written := item.stash.get(WRITTEN, []):
+                report.user_properties.append(("e2e_snapshots", written))
             if item.stash.get(UNCLEAR, False):
                 report.user_properties.append(("e2e_unclear", True))
             if swept := item.config.stash.get(SWEPT, []):
@@ -250,6 +260,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
                 FAILED.append(report.nodeid)
             if name == "e2e_swept" and isinstance(value, list):
                 LEFT.extend(map(str, value))
+            if name == "e2e_snapshots" and isinstance(value, list):
+                SNAPSHOTS.extend(map(str, value))
 
 
 #: Of this run, for the summary: node id, then what the test left behind.
@@ -258,6 +270,8 @@ LEAKED: list[list[str]] = []
 FAILED: list[str] = []
 #: Folders of tests of an earlier run that were swept.
 LEFT: list[str] = []
+#: Snapshots that were written.
+SNAPSHOTS: list[str] = []
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -298,10 +312,12 @@ def _check(config: pytest.Config) -> tuple[list[str], bool]:
     tutorial = tutorial_file(config)
     if tutorial is None:
         return ["no tutorial found: name it with --tutorial FILE or the ini option `tutorial`"], True
-    named = config.getini("testpaths") or [word.partition("::")[0] for word in config.args]
-    tests = [config.rootpath / name for name in named]
+    given = [config.invocation_params.dir / word.partition("::")[0] for word in config.args]
+    files = [path for path in given if path.is_file()]
+    tests = files or [config.rootpath / name for name in config.getini("testpaths")] or given
     try:
-        found = check.check(tutorial, tests, artifacts_folder(config))
+        # Of files that are named, only their own citations are judged: the other blocks may have their tests elsewhere.
+        found = check.check(tutorial, tests, artifacts_folder(config), whole=not files)
     except MusterError as error:
         return [str(error)], True
     return check.lines(found), bool(found.findings)
@@ -313,6 +329,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         for line in LEFT:
             terminalreporter.line(line)
         LEFT.clear()
+    if SNAPSHOTS:
+        terminalreporter.section("snapshots written", sep="-")
+        for line in SNAPSHOTS:
+            terminalreporter.line(line)
+        SNAPSHOTS.clear()
     if LEAKED:
         terminalreporter.section("left behind by e2e tests", sep="-", yellow=True)
         for nodeid, *leaks in LEAKED:

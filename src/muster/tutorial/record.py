@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -29,6 +30,8 @@ from .masks import Hider, Secrets
 LIMIT = 50 << 20
 #: How often the owner and the size are looked at.
 TICK = 0.5
+#: How long the terminal may take to draw the last of it. One that a program left inside of a sequence never answers.
+SETTLE = 5.0
 
 
 class Cast:
@@ -104,6 +107,32 @@ class Cast:
             self._fd = -1
 
 
+class _SecretFile:
+    """The secrets of the test. It may name another while the program runs, before it types it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._secrets = Secrets()
+        self._seen = self._state()
+
+    def read(self) -> Secrets:
+        values = json.loads(_read(self._path) or "[]")
+        self._secrets.add(values, shortest=1)
+        return self._secrets
+
+    def refresh(self) -> None:
+        if (state := self._state()) != self._seen:
+            self._seen = state
+            self.read()
+
+    def _state(self) -> tuple[int, int, int]:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return (0, 0, 0)
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 class Recorder:
     def __init__(
         self,
@@ -128,8 +157,8 @@ class Recorder:
         self._env = {**json.loads(_read(env_file)), **named} if env_file else dict(os.environ)
         control = os.environ.get("MUSTER_E2E", "")
         self._owner = _read(f"{control}/pid")
-        secrets = Secrets(json.loads(_read(f"{control}/secrets.json") or "[]"))
-        self._cast = Cast(base, label, *self._size, secrets)
+        self._secrets = _SecretFile(f"{control}/secrets.json")
+        self._cast = Cast(base, label, *self._size, self._secrets.read())
         self._wake, waker = os.pipe()
         for end in (self._wake, waker):
             os.set_blocking(end, False)
@@ -154,6 +183,7 @@ class Recorder:
         self._cast.save()
         try:
             code = self._loop()
+            self._settle()
         finally:
             if before is not None:
                 try:
@@ -177,6 +207,7 @@ class Recorder:
                 if not data:
                     break
                 quiet = 0
+                self._secrets.refresh()
                 self._cast.output(data)
                 self._show(data)
             elif status is not None:
@@ -194,6 +225,20 @@ class Recorder:
         if status is None:
             status = os.waitpid(self._child, 0)[1]
         return _code(status)
+
+    def _settle(self) -> None:
+        """Wait until the terminal has drawn all: it answers a question for its cursor in its turn."""
+        self._show(b"\x1b[6n")
+        deadline = time.monotonic() + SETTLE
+        said = b""
+        while self._keys == 0 and not re.search(rb"\x1b\[\d+;\d+R", said) and time.monotonic() < deadline:
+            if self._over or not self._owned():
+                return
+            if select.select([0], [], [], 0.05)[0]:
+                try:
+                    said = (said + os.read(0, 4096))[-4096:]
+                except OSError:
+                    return
 
     def _show(self, data: bytes) -> None:
         try:
@@ -230,6 +275,7 @@ class Recorder:
             deadline = time.monotonic() + patience
             while time.monotonic() < deadline:
                 if select.select([self._master], [], [], 0.02)[0] and (data := self._read()):
+                    self._secrets.refresh()
                     self._cast.output(data)
                 pid, status = os.waitpid(self._child, os.WNOHANG)
                 if pid:

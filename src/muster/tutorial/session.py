@@ -16,6 +16,7 @@ from .connect import facts_of
 from .isolation import Place
 from .masks import Masks, Secrets
 from .process import Command, Line, Pump
+from .snapshots import Snapshots
 from .terminal import Server, Terminal, exists, last_screen
 from .transcript import Transcript
 
@@ -27,13 +28,13 @@ SHOWN = 60
 class Output(str):
     """The text of a stream that knows where it came from, so that a failed expectation can say it."""
 
-    result: Result
+    source: Result | Background | E2eSession
     stream: str
 
     @classmethod
-    def of(cls, text: str, result: Result, stream: str) -> Output:
+    def of(cls, text: str, source: Result | Background | E2eSession, stream: str) -> Output:
         made = cls(text)
-        made.result, made.stream = result, stream
+        made.source, made.stream = source, stream
         return made
 
 
@@ -44,31 +45,51 @@ class Result:
     """
 
     def __init__(self, session: E2eSession, command: Command) -> None:
-        self._session = session
+        self.session = session
         self.command = command.text
         self.exit_code = command.code if command.code is not None else 0
         self.duration = command.duration
         self.lines: tuple[Line, ...] = tuple(command.lines)
         self.timed_out = command.timeout
         self.left_out = command.stdout.left_out + command.stderr.left_out
+        self._more = command.full
         self.stdout_bytes, self.stderr_bytes = command.stdout.bytes(), command.stderr.bytes()
         self.stdout = Output.of(self.stdout_bytes.decode("utf-8", "replace"), self, "stdout")
         self.stderr = Output.of(self.stderr_bytes.decode("utf-8", "replace"), self, "stderr")
 
     @property
+    def output(self) -> Output:
+        """Both streams as they came."""
+        return Output.of(self._shown(""), self, "output")
+
+    def _shown(self, before_errors: str) -> str:
+        shown = "".join((before_errors if line.stream == "err" else "") + line.text for line in self.lines)
+        # In the words by which an expectation knows that a text is not whole.
+        return f"{shown}\n[… more bytes left out …]\n" if self._more else shown
+
+    @property
     def masked(self) -> Masked:
         """The same with times, ids and paths masked."""
-        return Masked(self, self._session.mask)
+        return Masked(self, self.session.mask)
 
     def json(self) -> Any:
-        """stdout read as one JSON document."""
-        return json.loads(self.stdout)
+        """stdout read as one JSON document. AssertionError, with the command and what it printed, if it is none."""
+        __tracebackhide__ = True
+        try:
+            return json.loads(self.stdout)
+        except ValueError as error:
+            from .expectations import fail_with_output
+
+            fail_with_output(f"expected stdout to be JSON, but {error}", self)
+
+    def readings(self) -> tuple[str, ...]:
+        return self.stdout, self.stderr, self._shown("")
 
     def transcript(self) -> str:
-        return self._session.transcript()
+        return self.session.transcript()
 
     def note(self, text: str) -> None:
-        self._session.note(text)
+        self.session.note(text)
 
     def __repr__(self) -> str:
         return f"<$ {self.command} ? {self.exit_code}>"
@@ -80,15 +101,33 @@ class Masked:
     def __init__(self, result: Result, mask: Callable[[str], str]) -> None:
         self.stdout = Output.of(mask(result.stdout), result, "stdout (masked)")
         self.stderr = Output.of(mask(result.stderr), result, "stderr (masked)")
-        shown = "".join(("! " if line.stream == "err" else "") + line.text for line in result.lines)
-        self.output = Output.of(mask(shown), result, "output (masked)")
+        self.output = Output.of(mask(result._shown("! ")), result, "output (masked)")
+
+
+class Printed:
+    """What a background program has printed behind a mark."""
+
+    def __init__(self, background: Background, mark: tuple[int, int]) -> None:
+        self.background = background
+        self._mark = mark
+
+    @property
+    def stdout(self) -> Output:
+        return self.background._text(0, self._mark[0])
+
+    @property
+    def stderr(self) -> Output:
+        return self.background._text(1, self._mark[1])
+
+    def readings(self) -> tuple[str, ...]:
+        return self.stdout, self.stderr
 
 
 class Background:
     """A program that runs while the test goes on. Ended with the test at the latest."""
 
     def __init__(self, session: E2eSession, command: Command, pump: Pump) -> None:
-        self._session = session
+        self.session = session
         self._command = command
         self._pump = pump
         self.command = command.text
@@ -96,12 +135,16 @@ class Background:
         self._told = False
 
     @property
-    def stdout(self) -> str:
-        return self._command.stdout.bytes().decode("utf-8", "replace")
+    def stdout(self) -> Output:
+        return self._text(0, 0)
 
     @property
-    def stderr(self) -> str:
-        return self._command.stderr.bytes().decode("utf-8", "replace")
+    def stderr(self) -> Output:
+        return self._text(1, 0)
+
+    def _text(self, stream: int, since: int) -> Output:
+        data = (self._command.stdout, self._command.stderr)[stream].bytes(since)
+        return Output.of(data.decode("utf-8", "replace"), self, ("stdout", "stderr")[stream])
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -111,18 +154,36 @@ class Background:
     def running(self) -> bool:
         return self._command.process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        self._command.process.poll()
+        return self._command.code
+
+    def mark(self) -> tuple[int, int]:
+        """How much it has printed so far. What comes behind it, `since(mark)` has."""
+        return self._command.stdout.total, self._command.stderr.total
+
+    def since(self, mark: tuple[int, int]) -> Printed:
+        """What it has printed behind a mark, for `expect`: what was there before does not count."""
+        return Printed(self, mark)
+
+    def readings(self) -> tuple[str, ...]:
+        return self.stdout, self.stderr
+
     def wait_for(self, text: str, timeout: float | None = None) -> bool:
         """Whether it prints the text (on either stream) in time."""
-        return self._until(lambda: text in self.stdout or text in self.stderr, timeout)
+        return self.until(lambda: any(text in reading for reading in self.readings()), timeout)
 
-    def _until(self, true: Callable[[], Any], timeout: float | None) -> bool:
-        seconds = self._session.timeout if timeout is None else timeout
+    def until(self, true: Callable[[], Any], timeout: float | None = None) -> bool:
+        """Whether something becomes true while it runs; looked at whenever it printed something."""
+        seconds = self.session.timeout if timeout is None else timeout
         self._pump.until(lambda: true() or not self.running, seconds)
         return bool(self._pump.until(true, 0.5))
 
     def wait(self, timeout: float | None = None) -> Result:
         """Until it ends by itself; after the time it is ended."""
-        self._pump.wait(self._command, self._session.timeout if timeout is None else timeout)
+        self._pump.wait(self._command, self.session.timeout if timeout is None else timeout)
         return self._over()
 
     def stop(self) -> Result:
@@ -135,14 +196,14 @@ class Background:
     def _over(self) -> Result:
         if not self._told:
             self._told = True
-            self._session.ended(self._command)
-        return Result(self._session, self._command)
+            self.session.ended(self._command)
+        return Result(self.session, self._command)
 
     def transcript(self) -> str:
-        return self._session.transcript()
+        return self.session.transcript()
 
     def note(self, text: str) -> None:
-        self._session.note(text)
+        self.session.note(text)
 
 
 class E2eSession:
@@ -156,10 +217,12 @@ class E2eSession:
         secrets: Iterable[str] = (),
         masks: Iterable[tuple[str, str]] = (),
         timeout: float = TIMEOUT,
+        snapshots: Snapshots | None = None,
     ) -> None:
         self._record = record
         self._place = place
         self.timeout = timeout
+        self.snapshots = snapshots
         self.home, self.work, self.env = place.home, place.work, place.env
         self.artifacts = record.folder
         self._secrets = Secrets(secrets)
@@ -169,9 +232,7 @@ class E2eSession:
         )
         (place.control / "pid").write_text(str(os.getpid()))
         (place.control / "recordings").write_text(str(record.folder / "recordings"))
-        secret_file = place.control / "secrets.json"
-        secret_file.write_text(json.dumps(self._secrets.values))
-        secret_file.chmod(0o600)
+        self._write_secrets()
         self._transcript = Transcript(record.folder, self._secrets)
         self._pump = Pump(self._transcript, place.marked)
         self._server = Server(place.control, place.env, place.marked)
@@ -197,11 +258,14 @@ class E2eSession:
         input: str | bytes | None = None,
         env: Mapping[str, str | None] | None = None,
         cwd: str | os.PathLike[str] | None = None,
+        check: bool = False,
     ) -> Result:
         """`bash -c COMMAND` in the work folder, until it ends or `timeout` seconds are over (then `timed_out` says so).
 
         Each call is a shell of its own. In `env`, None takes a variable away; `cwd` counts from the work folder.
+        With `check` a command that does not succeed fails the test, with what it printed.
         """
+        __tracebackhide__ = True
         started = self._start(command, comment, input, env, cwd)
         try:
             self._pump.wait(started, self.timeout if timeout is None else timeout)
@@ -210,7 +274,12 @@ class E2eSession:
             raise
         self.ended(started)
         self._see_recordings()
-        return Result(self, started)
+        result = Result(self, started)
+        if check:
+            from .expectations import expect
+
+            expect(result).to_succeed()
+        return result
 
     def start(
         self,
@@ -239,7 +308,7 @@ class E2eSession:
             def ready() -> bool:
                 return bool(pattern.search(background.stdout) or pattern.search(background.stderr))
 
-        if not background._until(ready, timeout):
+        if not background.until(ready, timeout):
             from .expectations import fail
 
             seconds = self.timeout if timeout is None else timeout
@@ -259,6 +328,8 @@ class E2eSession:
         timeout: float | None = None,
     ) -> Terminal:
         """Run a command in a terminal of (columns, rows). It is recorded from its first byte; `timeout` is for its expectations."""
+        __tracebackhide__ = True
+        folder = self._folder(cwd, command)
         if comment:
             self._transcript.add("comment", text=comment)
         # By a file: a value on a command line is for everybody to read.
@@ -269,21 +340,38 @@ class E2eSession:
             self._server,
             command,
             size=size,
-            cwd=str(self.work / (cwd or "")),
+            cwd=folder,
             env_file=env_file,
             recordings=self._record.folder / "recordings",
             name=name or _program(command),
-            tell=self._transcript.add,
-            transcript=self.transcript,
+            session=self,
             **({"patience": timeout} if timeout is not None else {}),
         )
         self._terminals.append(made)
         self._recordings.add(made.name)
         return made
 
-    def mask(self, text: str) -> str:
+    def mask(self, text: str) -> Output:
         """The text with times, ids, the test's own paths and what `add_mask` named masked."""
-        return self._masks.apply(text)
+        return Output.of(self._masks.apply(text), self, "the text")
+
+    def hide(self, text: str) -> str:
+        """The text as it goes into artifacts: without secrets."""
+        return self._secrets.hide(text)
+
+    def add_secret(self, text: str) -> None:
+        """Show this text as `****` in everything that is written from now on."""
+        self._secrets.add([text], shortest=1)
+        self._write_secrets()
+
+    def _write_secrets(self) -> None:
+        """For recorders, which look for a new file before they write. Replaced whole, and only for this user to read."""
+        path = self._place.control / "secrets.json"
+        part = path.with_name("secrets.json.part")
+        part.unlink(missing_ok=True)
+        part.touch(0o600)
+        part.write_text(json.dumps(self._secrets.values))
+        os.replace(part, path)
 
     def add_mask(self, pattern: str, name: str) -> None:
         self._masks.add(pattern, name)
@@ -291,6 +379,10 @@ class E2eSession:
     def note(self, text: str) -> None:
         """A remark in the transcript."""
         self._transcript.add("note", text=text)
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """A piece of the transcript."""
+        self._transcript.add(kind, **fields)
 
     def transcript(self, lines: int = SHOWN) -> str:
         """The last lines of what happened so far, as text."""
@@ -305,13 +397,24 @@ class E2eSession:
         cwd: str | os.PathLike[str] | None,
         background: bool = False,
     ) -> Command:
+        __tracebackhide__ = True
+        folder = self._folder(cwd, command)
         if comment:
             self._transcript.add("comment", text=comment)
         merged = self._merged(env)
         data = input.encode("utf-8", "surrogateescape") if isinstance(input, str) else input
-        return self._pump.start(
-            command, env=merged, cwd=str(self.work / (cwd or "")), input=data, background=background
-        )
+        return self._pump.start(command, env=merged, cwd=folder, input=data, background=background)
+
+    def _folder(self, cwd: str | os.PathLike[str] | None, command: str) -> str:
+        """The folder of a command. AssertionError if it cannot run there."""
+        __tracebackhide__ = True
+        folder = self.work / (cwd or "")
+        if not os.path.isdir(folder):
+            from .expectations import fail, quoted_command
+
+            why = "is not a folder" if os.path.lexists(folder) else "does not exist"
+            fail(f"cannot run this in {cwd}: {folder} {why}\n{quoted_command(command)}", self)
+        return str(folder)
 
     def _merged(self, env: Mapping[str, str | None] | None) -> dict[str, str]:
         return {key: value for key, value in {**self.env, **(env or {})}.items() if value is not None}

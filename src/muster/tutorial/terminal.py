@@ -8,19 +8,27 @@ import re
 import shlex
 import subprocess
 import time
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from . import styles
 from .connect import claim, facts_of, recorder_argv
 from .keys import arguments as key_arguments
+from .masks import HIDDEN
+
+if TYPE_CHECKING:
+    from .session import E2eSession
 
 PATIENCE = 30.0
+#: Rows that scrolled off and are kept. tmux drops a tenth of them when it has that many.
+HISTORY = 100_000
 #: Nothing of tmux itself shows, and no key waits for another one.
 OPTIONS = (
     ("-g", "status", "off"),
     ("-g", "default-terminal", "screen-256color"),
-    ("-g", "history-limit", "10000"),
+    ("-g", "history-limit", str(HISTORY)),
     ("-s", "escape-time", "0"),
     ("-s", "exit-empty", "off"),
 )
@@ -38,18 +46,18 @@ class Server:
         self._marked = marked
         self._up = False
 
-    def run(self, *argv: str) -> str:
+    def run(self, *argv: str, input: bytes | None = None) -> str:
         """Run one command of tmux; returns its output. RuntimeError if it fails."""
-        return self.run_all(argv)
+        return self.run_all(argv, input=input)
 
-    def run_all(self, *commands: Sequence[str]) -> str:
+    def run_all(self, *commands: Sequence[str], input: bytes | None = None) -> str:
         """Run several commands of tmux in one call."""
         words = [word for command in commands for word in (*map(_escaped, command), ";")][:-1]
         argv = [*self._argv, *words]
         try:
             # The mark is for the server, which the first command starts.
             argv = self._marked(argv) if commands[0][0] == "start-server" else argv
-            done = subprocess.run(argv, env=self._env, capture_output=True, timeout=20, check=False)
+            done = subprocess.run(argv, env=self._env, input=input, capture_output=True, timeout=20, check=False)
         except FileNotFoundError:
             raise RuntimeError("terminals of tests are drawn by tmux, which is not on the PATH: install it") from None
         if done.returncode:
@@ -103,41 +111,107 @@ def exists(pid: object) -> bool:
     return True
 
 
-class Screen:
-    """What a terminal shows: looked at anew each time."""
+class Cursor(NamedTuple):
+    """Where the cursor is, counted from 0 at the top left, and whether it is shown."""
+
+    column: int
+    row: int
+    visible: bool
+
+
+class Mark(NamedTuple):
+    """A point in what a terminal has shown: made by `terminal.mark()`, for `terminal.since(mark)`."""
+
+    row: int
+    """Counted from the first row that the terminal ever showed."""
+    column: int
+    alternate: bool
+    resizes: int
+
+
+class View:
+    """Text that a terminal shows: looked at anew each time."""
 
     def __init__(self, terminal: Terminal) -> None:
         self.terminal = terminal
-
-    @property
-    def screen(self) -> Screen:
-        return self
+        self._last = ("", "")
 
     @property
     def text(self) -> str:
-        """The lines of the screen without the white space at their ends."""
-        return self.terminal.look()
+        """The rows without the white space at their ends."""
+        return self.readings()[0]
 
     @property
     def lines(self) -> list[str]:
         return self.text.split("\n")
 
     def __contains__(self, text: str) -> bool:
-        return text in self.text
+        return any(text in reading for reading in self.readings())
 
     def __str__(self) -> str:
         return self.text
 
+    def readings(self) -> tuple[str, str]:
+        """The text row by row, and with the rows joined that the terminal wrapped."""
+        if (shown := self._look()) is not None:
+            self._last = shown
+        return self._last
+
+    def _look(self) -> tuple[str, str] | None:
+        return self.terminal.capture()
+
     def wait(self, true: Callable[[str], bool], timeout: float | None = None) -> bool:
-        """Until the screen is so; False when it was not within the time, or the program ended otherwise."""
+        """Until one reading of it is so; False when it was not within the time, or the program ended otherwise."""
+        return self.until(lambda readings: any(map(true, readings)), timeout)
+
+    def until(self, true: Callable[[tuple[str, str]], bool], timeout: float | None = None) -> bool:
         deadline = time.monotonic() + (self.terminal.patience if timeout is None else timeout)
         while True:
             ended = self.terminal.exit_code is not None
-            if true(self.text):
+            if true(self.readings()):
                 return True
             if ended or time.monotonic() >= deadline:
                 return False
             time.sleep(0.02)
+
+
+class Screen(View):
+    """What a terminal shows now."""
+
+    def _look(self) -> tuple[str, str] | None:
+        return self.terminal.look_twice()
+
+    @property
+    def cursor(self) -> Cursor:
+        column, row, shown = self.terminal.ask("cursor_x", "cursor_y", "cursor_flag")
+        return Cursor(int(column), int(row), shown == "1")
+
+    @property
+    def styles(self) -> list[styles.Row]:
+        """The rows as pieces of text with their styles, such as ("3 failed", {"bold", "red"})."""
+        return styles.rows(self.terminal.capture_styled())
+
+    def style_of(self, text: str) -> frozenset[str]:
+        """The style that all characters of the text have, where it is shown first; empty if it is plain or not shown."""
+        return next(iter(styles.of(text, self.styles)), styles.PLAIN)
+
+
+class Scrollback(View):
+    """All that a terminal has shown, with the rows that scrolled off its screen."""
+
+    def _look(self) -> tuple[str, str] | None:
+        return self.terminal.capture("-S", "-")
+
+
+class Since(View):
+    """What a terminal shows behind a mark, with rows that scrolled off since."""
+
+    def __init__(self, terminal: Terminal, mark: Mark) -> None:
+        super().__init__(terminal)
+        self._mark = mark
+
+    def _look(self) -> tuple[str, str] | None:
+        return self.terminal.capture_since(self._mark)
 
 
 class Terminal:
@@ -153,25 +227,28 @@ class Terminal:
         env_file: Path,
         recordings: Path,
         name: str,
-        tell: Callable[..., Any],
-        transcript: Callable[[], str],
+        session: E2eSession,
         patience: float = PATIENCE,
     ) -> None:
         self._server = server
+        self._session = session
         self.command = command
         self.patience = patience
-        self.transcript = transcript
-        self._tell = tell
         self._base = claim(str(recordings), name)
         self.name = os.path.basename(self._base)
         self.screen = Screen(self)
+        self.scrollback = Scrollback(self)
         self._last = ""
         self._closed = False
+        self._resizes = 0
         options = ["--hold", "--env-file", str(env_file)]
         recorder = [*recorder_argv(self._base, command), *options, "--", "bash", "-c", command]
         self._tell("terminal", text=command, recording=self.name, cols=size[0], rows=size[1])
         self._pane = server.window(shlex.join(["exec", *recorder]), size, cwd)
         self._wait_for("ready")
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        self._session.tell(kind, **fields)
 
     def _wait_for(self, fact: str, timeout: float = 20.0) -> Any:
         deadline = time.monotonic() + timeout
@@ -183,29 +260,118 @@ class Terminal:
             time.sleep(0.02)
         return found[fact]
 
+    @property
+    def session(self) -> E2eSession:
+        return self._session
+
     def note(self, text: str) -> None:
-        self._tell("note", text=text)
+        self._session.note(text)
+
+    def transcript(self) -> str:
+        return self._session.transcript()
 
     def look(self) -> str:
-        if self._closed:
-            return self._last
-        try:
-            shown = self._server.run("capture-pane", "-p", "-t", self._pane)
-        except RuntimeError:  # the window is gone: the recorder was killed, and its problem is told at the end
-            return self._last
-        text = "\n".join(line.rstrip() for line in shown.split("\n")).rstrip("\n")
-        if text.strip():
-            self._last = text
-        return text
+        """What is on the screen; what was last on it, once the terminal is closed."""
+        return (self.look_twice() or (self._last, ""))[0]
 
-    def type(self, text: str) -> None:
-        """Text as it is, key by key; a newline is Enter."""
-        self._tell("keys", text=json.dumps(text, ensure_ascii=False))
+    def look_twice(self) -> tuple[str, str] | None:
+        """The screen row by row, and with the rows joined that the terminal wrapped."""
+        shown = self.capture()
+        if shown is None:
+            return (self._last, self._last) if self._closed else None
+        if shown[0].strip():
+            self._last = shown[0]
+        return shown
+
+    def capture(self, *options: str) -> tuple[str, str] | None:
+        """Text of the terminal, row by row and with wrapped rows joined; None once there is no terminal."""
+        capture = ("capture-pane", "-p", "-t", self._pane, *options)
+        edge = f"[{self.name}]"
+        told = self._run(capture, ("display-message", "-p", edge), (*capture, "-J"))
+        if told is None:
+            return None
+        rows, _, joined = told.partition(f"{edge}\n")
+        return _trimmed(rows), _trimmed(joined)
+
+    def capture_styled(self) -> str:
+        return self._run(("capture-pane", "-p", "-e", "-N", "-t", self._pane)) or ""
+
+    def capture_since(self, mark: Mark) -> tuple[str, str] | None:
+        if mark.resizes != self._resizes:
+            raise ValueError(f"the mark is of before {self.name} was resized, which moves its rows: make a new one")
+        facts = self._facts("history_size", "alternate_on")
+        if facts is None:
+            return None
+        history, alternate = facts
+        if int(history) > HISTORY * 9 // 10:
+            raise ValueError(f"{self.name} has shown more than {HISTORY * 9 // 10:,} rows: marks do not reach that far")
+        if (alternate == "1") != mark.alternate:
+            return self.capture()  # another screen, which showed nothing of what was there before
+        shown = self.capture("-S", str(mark.row - int(history)))
+        return None if shown is None else (_behind(shown[0], mark.column), _behind(shown[1], mark.column))
+
+    def ask(self, *names: str) -> list[str]:
+        """Values that tmux knows of the terminal. RuntimeError once it is closed."""
+        if (found := self._facts(*names)) is None:
+            raise RuntimeError(f"the terminal {self.name} is closed")
+        return found
+
+    def _facts(self, *names: str) -> list[str] | None:
+        told = self._run(("display-message", "-p", "-t", self._pane, " ".join(f"#{{{name}}}" for name in names)))
+        return told.split() if told is not None else None
+
+    def _run(self, *commands: Sequence[str]) -> str | None:
+        if self._closed:
+            return None
+        try:
+            return self._server.run_all(*commands)
+        except RuntimeError as error:
+            if re.search("can't find|no current|no server|lost server|error connecting|server exited", str(error)):
+                return None  # the window is gone: the recorder was killed, and its problem is told at the end
+            raise
+
+    def mark(self) -> Mark:
+        """The point at which the cursor is now. What the terminal shows behind it, `since(mark)` has."""
+        column, row, history, alternate = self.ask("cursor_x", "cursor_y", "history_size", "alternate_on")
+        return Mark(int(history) + int(row), int(column), alternate == "1", self._resizes)
+
+    def since(self, mark: Mark) -> Since:
+        """What the terminal shows behind a mark, for `expect`: text that was there before does not count."""
+        return Since(self, mark)
+
+    def type(self, text: str, secret: bool = False) -> None:
+        """Text as it is, key by key; a newline is Enter. A secret is hidden in all artifacts, from now on."""
+        if secret:
+            self._session.add_secret(text)
+        self._tell("keys", text=HIDDEN if secret else json.dumps(self._session.hide(text), ensure_ascii=False))
         for number, line in enumerate(text.split("\n")):
             if number:
                 self._send(("--", "Enter"))
+            if secret and line:
+                self._paste(line)
+                continue
             for start in range(0, len(line), 1000):
                 self._send(("-l", "--", line[start : start + 1000]))
+
+    def enter(self, line: str) -> Mark:
+        """Type a line, wait until the program has echoed it, press Enter; returns the mark behind the echo.
+
+        AssertionError if there is no echo, as for a password: that is for `type`.
+        """
+        __tracebackhide__ = True
+        from .expectations import expect
+
+        before = self.mark()
+        self.type(line)
+        expect(self.since(before)).to_contain(line)
+        mark = self.mark()
+        self.press("Enter")
+        return mark
+
+    def _paste(self, text: str) -> None:
+        """Send a text that must not be on a command line, which every user of the machine can read."""
+        self._server.run("load-buffer", "-b", self.name, "-", input=text.encode("utf-8", "surrogateescape"))
+        self._server.run("paste-buffer", "-d", "-r", "-b", self.name, "-t", self._pane)
 
     def press(self, *keys: str) -> None:
         """Press keys by name: `Enter`, `Esc`, `Up`, `Ctrl-C`, `Alt-x`, `Shift-Tab`, `F1`, or one character."""
@@ -219,6 +385,7 @@ class Terminal:
 
     def resize(self, cols: int, rows: int) -> None:
         self._tell("note", text=f"terminal {self.name} is {cols}x{rows} now")
+        self._resizes += 1
         self._server.run("resize-window", "-t", self._pane, "-x", str(cols), "-y", str(rows))
 
     @property
@@ -255,6 +422,20 @@ class Terminal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.split("\n")).rstrip("\n")
+
+
+def _behind(text: str, column: int) -> str:
+    """The text without the first cells of its first row; a wide character has two."""
+    first, newline, rest = text.partition("\n")
+    at = 0
+    while at < len(first) and column > 0:
+        column -= 2 if unicodedata.east_asian_width(first[at]) in "WF" else 0 if unicodedata.combining(first[at]) else 1
+        at += 1
+    return first[at:] + newline + rest
 
 
 def last_screen(cast: Path, server: Server) -> str:
@@ -305,4 +486,4 @@ def _drawn(data: bytes, cols: int, rows: int, cast: Path, server: Server) -> str
     finally:
         raw.unlink(missing_ok=True)
         done.unlink(missing_ok=True)
-    return "\n".join(line.rstrip() for line in shown.split("\n")).rstrip("\n")
+    return _trimmed(shown)
