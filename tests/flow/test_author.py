@@ -878,6 +878,15 @@ def test_skill_is_installed_for_each_client_and_again_without_a_change(world: Wo
     assert (world.repo / ".opencode/command/sync-tutorial-to-e2e-tests.md").read_text() == command
 
 
+@pytest.mark.parametrize("client", ["claude", "opencode"])
+def test_the_front_matter_of_the_skill_is_valid_yaml(client: str) -> None:
+    import yaml
+
+    lead, matter, body = author.skill(author.CLIENTS[client]).split("---\n", 2)
+    assert (lead, yaml.safe_load(matter)) == ("", {"description": author.ABOUT})
+    assert body.startswith("Bring the end-to-end tests")
+
+
 def test_skill_replaces_nothing_that_differs_without_force(world: World) -> None:
     world.ok("tutorial", "skill", "agents")
     agents, command = world.repo / "AGENTS.md", world.repo / ".claude/commands/sync-tutorial-to-e2e-tests.md"

@@ -185,6 +185,11 @@ def test_a_recording_plays(shown: Page) -> None:
     assert "tick 40" in shown.text(".still")
 
 
+def test_a_recording_of_less_than_a_second_does_not_look_empty(shown: Page) -> None:
+    said = shown.get("[0, 0.004, 0.42, 1, 61.5, 3600].map(clock).join('|')")
+    assert said == "< 0.01 s|< 0.01 s|0.42 s|0:01|1:01|60:00"
+
+
 def test_a_row_of_the_transcript_seeks_the_recording(shown: Page) -> None:
     open_capture(shown)
     times = shown.get(

@@ -68,6 +68,54 @@ def test_blocks_are_in_the_tutorials_order_with_their_tests_and_those_without(tm
     assert cited == {"test_list": [LIST], "test_list_unhappy": [LIST, CAPTURE]}
 
 
+def test_paragraphs_of_a_banner_and_of_a_heading_are_no_part_of_the_title(tmp_path: Path) -> None:
+    rule = "# " + "=" * 60
+    tutorial = (
+        f"#!/bin/bash\n\n{rule}\n# 1. First steps\n{rule}\n# All that you need on the first day,\n# and no more.\n\n# A.\nlist\n\n"
+        "# --- Looking ---\n# Nothing here changes anything.\n\n# B.\nshow\n\n"
+        "# Agents on other\n# machines. They need an account there.\n#\n# And ssh.\n\n# C.\ngo\n"
+    )
+    run = Run(tmp_path / "e2e", tutorial=tutorial)
+    index = index_of(page.build(run.folder))
+    assert index["sections"][:2] == ["1. First steps", "Looking"]
+    assert index["sections"][2].startswith("Looking › Agents on other machines.")
+    shown = [(block["s"], block.get("k", ""), block["x"]) for block in index["blocks"]]
+    assert shown == [
+        (0, "prose", "# All that you need on the first day,\n# and no more."),
+        (0, "", "# A.\nlist"),
+        (1, "prose", "# Nothing here changes anything."),
+        (1, "", "# B.\nshow"),
+        (2, "prose", "#\n# And ssh."),
+        (2, "", "# C.\ngo"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "\x1b[?1049l",
+        "\x1b[24;1H\x1b[K\x1b[?1l\x1b>\x1b[?1049l\x1b[?25h\r\n",
+        "\x1b[H\x1b[2J\x1b[?47l",
+        "\x1b[H\x1b[J",
+        "\x1b[3J\x1bc",
+    ],
+)
+def test_the_last_frame_of_a_full_screen_program_is_not_blank(tmp_path: Path, end: str) -> None:
+    run = Run(tmp_path / "e2e")
+    folder = run.test("test_less", recordings=["less"])
+    start = [[0.1, "o", "\x1b[?1049h\x1b[H\x1b[2Jfirst"], [1.0, "o", "\x1b[Hsecond"], [2.0, "m", "here"]]
+    middle = len(end) // 2
+    record(folder, "less", [*start, [3.0, "o", end[:middle]], [3.1, "o", end[middle:]]], "second\n")
+    record(folder, "shell", [*start, [3.0, "o", f"{end}$ exit"]], "$ exit\n")
+    report = page.build(run.folder)
+    less, shell = (one["part"] for one in part_of(report)["recordings"])
+    shown = "".join(event[2] for event in part_of(report, less)["cast"][1:] if event[1] == "o")
+    assert shown.startswith("\x1b[?1049h\x1b[H\x1b[2Jfirst\x1b[Hsecond") and not shown.rstrip().endswith(end.rstrip())
+    assert not any(blank in shown[30:] for blank in ("1049l", "[2J", "\x1b[J", "47l", "\x1bc"))
+    assert [2.0, "m", "here"] in part_of(report, less)["cast"]
+    assert f"{end}$ exit" in "".join(event[2] for event in part_of(report, shell)["cast"][1:]), "text behind it stays"
+
+
 def test_a_block_that_is_not_in_the_tutorial_is_called_so(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     run.test("test_old", blocks=["# Old.\nmuster old"])

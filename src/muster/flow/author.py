@@ -6,6 +6,7 @@ what it wrote is text to be shown, parsed and, in its own work dir, run. It is n
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -217,7 +218,8 @@ def skill(path: str) -> str:
     body = prompt(
         "skill", check=check, rules=rules, arguments="More about what to do this time, if anything: $ARGUMENTS"
     )
-    return f"---\ndescription: {ABOUT}\n---\n{body}"
+    # A text of JSON is one of YAML too; a plain one must not have a colon in it.
+    return f"---\ndescription: {json.dumps(ABOUT)}\n---\n{body}"
 
 
 def install(folder: str, clients: Sequence[str], force: bool, dry: bool = False) -> list[Skill]:

@@ -34,11 +34,14 @@ def read(tutorial: str, cited: Iterable[str]) -> Outline:
     banner = ""
     for at, block in enumerate(found):
         if block.kind in ("banner", "heading"):
-            title = block.comment or "…"
+            title, more = shell.headline(block.text)
+            title = title or "…"
             banner = title if block.kind == "banner" else banner
             sections.append(title if block.kind == "banner" or not banner else f"{banner} › {title}")
             last = at + 1 == len(found) or found[at + 1].kind in ("banner", "heading")
             if block.kind == "banner" or not last:
+                if more:  # what a banner or a heading explains behind its title
+                    blocks.append(Block(len(sections) - 1, more, block.line, "prose"))
                 continue
         if not sections:
             sections.append(BEGINNING)

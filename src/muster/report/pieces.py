@@ -4,6 +4,7 @@ rows, text with its colours, recordings made sound.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -105,7 +106,38 @@ def cast(source: Folder, *names: str) -> dict[str, Any] | None:
             events.append([last, "m", "the page has the recording up to here"])
             break
         events.append([last, code, data])
-    return None if header is None else {"cast": [header, *events], "length": last, "started": started}
+    return None if header is None else {"cast": [header, *_open_ended(events)], "length": last, "started": started}
+
+
+#: Text on a screen is gone with these: the other screen is closed, or this one is cleared.
+_BLANKS = re.compile(r"\x1b\[\?(?:1049|1047|47)l|\x1b\[[23]?J|\x1bc")
+#: The last characters of a recording in which its end is looked for.
+_END = 1 << 16
+
+
+def _open_ended(events: list[list[Any]]) -> list[list[Any]]:
+    """The events without the clearing of the screen that they end with.
+
+    A full-screen program clears as it leaves, and a player that has come to the end would show an empty screen.
+    """
+    shown = [at for at, event in enumerate(events) if event[1] == "o"]
+    text, first = "", len(shown)
+    while first and len(text) < _END:
+        first -= 1
+        text = events[shown[first]][2] + text
+    keep = len(text)
+    for found in reversed(list(_BLANKS.finditer(text))):
+        if ansi.clean(text[found.start() : keep]).strip():
+            break
+        keep = found.start()
+    if keep == len(text) or not ansi.clean(text[:keep]).strip():
+        return events
+    made = list(events)
+    for at in shown[first:]:
+        size = len(made[at][2])
+        made[at] = [made[at][0], "o", made[at][2][: max(0, keep)]]
+        keep -= size
+    return [event for event in made if event[1] != "o" or event[2]]
 
 
 def _side(thing: object, default: int, most: int) -> int:

@@ -100,7 +100,7 @@ def parse(text: str) -> list[Block]:
             block = block._replace(id=f"{block.id}-{seen[block.id]}")
         found.append(block)
         if block.kind in ("banner", "heading"):
-            section = _title(block.text)
+            section = headline(block.text)[0]
     return found
 
 
@@ -190,8 +190,31 @@ def _comment(text: str) -> list[str]:
     return [row for row in rows if row]
 
 
-def _title(text: str) -> str:
-    return next(iter(_comment(text)), "")
+#: A title of several lines is joined up to this many characters.
+TITLE = 100
+
+
+def headline(text: str) -> tuple[str, str]:
+    """The title of a banner or a heading, and the rest of what it says, as comment lines; either may be empty.
+
+    The title stands between the rules of a banner, else it is the first sentence. The paragraphs behind it are no title.
+    """
+    rows = [row for row in text.split("\n") if row.strip()]
+    ruled = bool(rows) and _RULE.match(rows[0]) is not None
+    between = next((at for at, row in enumerate(rows[1:], 1) if ruled and _RULE.match(row)), 0)
+    title, at = "", 0
+    for at, row in enumerate(rows):
+        words = " ".join(_comment(row))
+        if title and (not words or _RULE.match(row) or len(title) + len(words) > TITLE):
+            break
+        title = f"{title} {words}".strip()
+        if title and (at + 1 == between if between else ruled or title.endswith((".", ":", "!", "?"))):
+            at += 1
+            break
+    else:
+        at = len(rows)
+    rest = "\n".join(row for row in rows[at:] if not _RULE.match(row) or _comment(row))
+    return title, rest if _comment(rest) else ""
 
 
 def _id(text: str, comment: str, runs: tuple[str, ...]) -> str:

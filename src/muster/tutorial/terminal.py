@@ -32,7 +32,7 @@ OPTIONS = (
     ("-s", "escape-time", "0"),
     ("-s", "exit-empty", "off"),
 )
-CLEARS = re.compile(rb"(?:\x1b\[H)?\x1b\[2?J|\x1b\[\?1049l|\x1bc")
+CLEARS = re.compile(rb"(?:\x1b\[H)?\x1b\[[23]?J|\x1b\[\?(?:1049|1047|47)l|\x1bc")
 
 
 class Server:

@@ -30,6 +30,7 @@ function span(seconds) {
 }
 
 function clock(seconds) {
+  if (seconds < 1) return seconds < 0.01 ? "< 0.01 s" : span(seconds);
   const whole = Math.max(0, seconds);
   return `${Math.floor(whole / 60)}:${String(Math.floor(whole % 60)).padStart(2, "0")}`;
 }
