@@ -10,6 +10,7 @@ host are derived from its id, and a verb that needs a repository of the user's a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -43,12 +44,42 @@ def write(home: str, place: str, agent: Agent, before: Agent | None = None) -> N
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        _sync(os.path.dirname(path))
     except OSError:
         try:
             os.unlink(temporary)
         except OSError:
             pass
         raise
+
+
+@contextlib.contextmanager
+def changing(home: str, place: str, agent_id: str) -> Iterator[None]:
+    """Let one process of this machine at a time read a record, change it and write it back.
+
+    The kernel lets go of the lock when its process ends. Where no lock can be had (a full disk), there is none.
+    """
+    import fcntl
+
+    path = _path(home, place, agent_id).removesuffix(".json") + ".lock"
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        file = open(path, "a", encoding="utf-8")  # noqa: SIM115  # closed below
+    except OSError:
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _sync(folder: str) -> None:
+    """Wait until the names in a folder are on the disk."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def read(home: str, place: str, agent_id: str) -> Binding | None:
@@ -76,10 +107,10 @@ _cache: dict[str, tuple[tuple[int, int, int], Binding | None]] = {}
 
 
 def remove(home: str, place: str, agent_id: str) -> None:
-    try:
-        os.unlink(_path(home, place, agent_id))
-    except FileNotFoundError:
-        pass
+    path = _path(home, place, agent_id)
+    for name in (path, path.removesuffix(".json") + ".lock"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
 
 
 def ids(home: str, place: str) -> Iterator[str]:
@@ -96,7 +127,9 @@ def bind(told: Agent, binding: Binding | None, host_home: str) -> tuple[Agent, t
     if binding is None:
         return unbound(told, host_home), ()
     ours = binding.agent
-    agent = ours._replace(**{field: getattr(told, field) for field in HOST_FIELDS})
+    # A change that was cut off: the host still has what muster itself had written there before.
+    old = [field for field in binding.before if _text(getattr(told, field)) == _text(binding.before[field])]
+    agent = ours._replace(**{field: getattr(told, field) for field in (*HOST_FIELDS, *old)})
     if told.phase in ("creating", "unreadable"):
         return agent, ()  # the record is not written yet, or cannot be read, which its state says
     alarms = [

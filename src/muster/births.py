@@ -27,6 +27,9 @@ RECORDING_CAP = 64 * 1024 * 1024
 #: An environment variable cannot hold more on Linux, and every program the agent starts would fail.
 PROMPT_MAX = 100_000
 
+#: How often a generated name that turns out to be taken is replaced by another.
+NAME_TRIES = 10
+
 FIRST = "amber bold brisk calm clear crisp early fair fleet fond glad green keen kind late light lively lucky merry mild neat new noble plain prime proud quick quiet rapid ready ripe royal sharp shy silver sleek smart snug solid stout sunny swift tidy true vivid warm wise young".split()
 SECOND = "acorn anchor arch aspen badge beacon birch bison bridge brook canoe cedar cliff comet coral crane delta dune eagle ember falcon fern finch fjord forge fox gale glade grove harbor hawk heron inlet iris jade kite lagoon lark linden lynx maple marsh meadow otter pearl pine plover quartz raven reef ridge river robin sage sparrow spruce tern thistle valley willow wren".split()
 
@@ -115,7 +118,7 @@ def start(fleet: Fleet, one: Found) -> bool:
         **tmux.bin_files(),
         **notify.files(fleet, one.host, agent),
     }
-    store.write(one.host, agent, files)
+    store.put(one.host, agent, files)
     return tmux.start(one.host, agent.id, int(agent.memory or 0)) is not None
 
 
@@ -165,7 +168,29 @@ def _take_back(fleet: Fleet, host: Host, agent: Agent) -> None:
 
 def _claim(fleet: Fleet, host: Host, spec: Spec, plan: workdirs.Plan) -> Agent:
     """The first record, under a name that is ours from now on."""
-    name = spec.address.name or free_name({seen.agent.name for seen in store.survey(host).agents})
+    if spec.address.name:
+        return _claim_name(host, spec, plan, spec.address.name)
+    taken = {seen.agent.name for seen in store.survey(host).agents} | _branches(fleet, plan)
+    for _ in range(NAME_TRIES):
+        name = free_name(taken)
+        try:
+            return _claim_name(host, spec, plan, name)
+        except Refused:
+            taken.add(name)  # somebody else took it in the meantime
+    return _claim_name(host, spec, plan, free_name(taken))
+
+
+def _branches(fleet: Fleet, plan: workdirs.Plan) -> set[str]:
+    """Names whose branch exists in the user's repository already."""
+    if plan.repo is None or plan.host is not fleet.local or "{name}" not in plan.branch:
+        return set()
+    prefix = "refs/heads/muster/"
+    asked = ["git", f"--git-dir={plan.repo.common}", "for-each-ref", "--format=%(refname)", prefix]
+    refs = fleet.local.run(asked).stdout.decode("utf-8", "replace").splitlines()
+    return {ref.removeprefix(prefix) for ref in refs}
+
+
+def _claim_name(host: Host, spec: Spec, plan: workdirs.Plan, name: str) -> Agent:
     agent = Agent(
         id=store.new_id(name),
         name=name,

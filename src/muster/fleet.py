@@ -6,6 +6,7 @@ so any number of them, in any number of processes, see the same agents.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import threading
@@ -141,9 +142,10 @@ class Fleet:
 
     def adopt(self, one: Found, repo: str) -> Found:
         """Keep a record of an agent that this machine has none of, with the repository that the user named for it."""
-        agent = one.agent._replace(repo=repo)
-        self.bind(one.host, agent)
-        store.write(one.host, agent)
+        with self.changing(one):
+            agent = self.look(one).agent._replace(repo=repo)
+            self.bind(one.host, agent)
+            store.write(one.host, agent)
         return one._replace(status=one.status._replace(agent=agent, bound=True))
 
     def type(self, name: str) -> AgentType:
@@ -402,36 +404,57 @@ class Fleet:
         return message.answer(one.host, lambda: self.look(one), self.type(one.agent.type), text)
 
     def rename(self, one: Found, new: str) -> Agent:
+        """Give an agent another name, and its branch with it. Killed at any moment, the same call goes on with it."""
         from . import git
         from .model import check_name
         from .workdirs import tree
 
-        agent = one.agent
         check_name(new)
-        if agent.branch == f"muster/{agent.name}" and agent.mode in ("worktree", "mirror"):
-            agent = agent._replace(branch=git.rename(one.host, tree(agent), f"muster/{new}").branch)
-        if not one.status.bound:
-            return store.rename(one.host, agent, new)
-        self.bind(one.host, agent._replace(name=new), one.agent)
-        try:
-            renamed = store.rename(one.host, agent, new)
-        except MusterError:
-            self.bind(one.host, agent)
-            raise
-        self.bind(one.host, renamed)
+        host = one.host
+        with self.changing(one):
+            status = self.look(one)
+            agent = status.agent
+            follows = agent.branch == f"muster/{agent.name}" and agent.mode in ("worktree", "mirror")
+            renamed = agent._replace(name=new, branch=f"muster/{new}" if follows else agent.branch)
+            if status.bound:
+                self.bind(host, renamed, agent)
+            undo: list[Callable[[], object]] = []
+            try:
+                store.take_name(host, agent, new)
+                if new != agent.name:
+                    undo.append(lambda: store.drop_name(host, agent, new))
+                git.rename(host, tree(agent), renamed.branch)
+                undo.append(lambda: git.rename(host, tree(renamed), agent.branch))
+                store.rename(host, renamed, agent.name)
+            except Unreachable:
+                raise  # how far it came is not known
+            except MusterError:
+                for step in reversed(undo):
+                    with contextlib.suppress(MusterError):  # the first error is the one to tell
+                        step()
+                if status.bound:
+                    self.bind(host, agent)
+                raise
+            if status.bound:
+                self.bind(host, renamed)
         return renamed
 
     def label(self, one: Found, labels: Mapping[str, str], remove: Iterable[str] = ()) -> Agent:
-        # The record as it is now: a destroy may have marked it since it was selected.
-        status = self.look(one)
-        merged = {**status.agent.labels, **labels}
-        for key in remove:
-            merged.pop(key, None)
-        agent = status.agent._replace(labels=merged)
-        if status.bound:
-            self.bind(one.host, agent)
-        store.write(one.host, agent)
+        with self.changing(one):
+            # The record as it is now: others may have changed it since it was selected.
+            status = self.look(one)
+            merged = {**status.agent.labels, **labels}
+            for key in remove:
+                merged.pop(key, None)
+            agent = status.agent._replace(labels=merged)
+            if status.bound:
+                self.bind(one.host, agent)
+            store.write(one.host, agent)
         return agent
+
+    def changing(self, one: Found) -> AbstractContextManager[None]:
+        """Keep other processes of this machine from changing the agent's record meanwhile."""
+        return bindings.changing(self.home, hosts.place_of(one.host), one.agent.id)
 
     def clone(self, one: Found, address: Address, text: str, labels: dict[str, str]) -> Found:
         from . import births

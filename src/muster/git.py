@@ -398,14 +398,16 @@ def _send(
     if not wants:
         return _ask(host, part, verb, "", *args)
     revs = [gitdir, *wants, *(f"^{have}" for have in haves)]
+    # Nothing is written to its stdin: that it is open says that this process lives, and the packer ends when it does not.
     packing = source.stream(
-        _argv(source, "seed", "pack", ["send", *revs]), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        _argv(source, "seed", "pack", ["send", *revs]), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    assert packing.stdout
+    assert packing.stdin and packing.stdout
     try:
         done = _run(host, part, verb, "1", *args, input=packing.stdout)
     finally:
         packing.stdout.close()
+        packing.stdin.close()
         code = packing.wait()
     if done.returncode and done.returncode != Refused.exit_code and code > 0:
         _ask(source, "seed", "pack", "explain", *revs, what=f"cannot pack commits of {gitdir}")

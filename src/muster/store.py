@@ -191,33 +191,55 @@ def claim(host: Host, agent: Agent) -> str:
 def write(host: Host, agent: Agent, files: dict[str, bytes] | None = None) -> None:
     """Write the record, and files beside it; the record appears whole or not at all."""
     new = f"agent.json.{os.urandom(4).hex()}"
-    done = script(host, "put", agent.id, new, input=tar({**(files or {}), new: record(agent)}))
+    _put(host, agent, {**(files or {}), new: record(agent)}, new)
+
+
+def put(host: Host, agent: Agent, files: dict[str, bytes]) -> None:
+    """Write files beside the record, which stays as it is."""
+    _put(host, agent, files, "")
+
+
+def _put(host: Host, agent: Agent, files: dict[str, bytes], new: str) -> None:
+    done = script(host, "put", agent.id, new, input=tar(files))
     if done.returncode == NotFound.exit_code:
         raise NotFound(f"{agent.name} is gone", "muster list")
     if done.returncode:
         raise plainly(CommandFailed("put", done.returncode, done.stderr))
 
 
-def rename(host: Host, agent: Agent, new: str) -> Agent:
-    renamed = agent._replace(name=new)
-    file = f"agent.json.{os.urandom(4).hex()}"
-    done = script(host, "rename", agent.id, agent.name, new, file, input=tar({file: record(renamed)}))
+def take_name(host: Host, agent: Agent, new: str) -> None:
+    """Claim one more name for an agent. `Refused` when another agent has it."""
+    done = script(host, "rename", "take", agent.id, new)
     if done.returncode == 17:
         raise Refused(f"there is an agent {new} already", "use another name")
     if done.returncode:
         raise plainly(CommandFailed("rename", done.returncode, done.stderr))
-    return renamed
+
+
+def drop_name(host: Host, agent: Agent, name: str) -> None:
+    """Give a name back that `take_name` claimed."""
+    script(host, "rename", "drop", agent.id, name)
+
+
+def rename(host: Host, agent: Agent, old: str) -> None:
+    """Write the record under its new name, which was claimed before, and give up the old name."""
+    file = f"agent.json.{os.urandom(4).hex()}"
+    done = script(host, "rename", "record", agent.id, old, agent.name, file, input=tar({file: record(agent)}))
+    if done.returncode:
+        raise plainly(CommandFailed("rename", done.returncode, done.stderr))
 
 
 def lock(host: Host, agent_id: str, name: str, minutes: int) -> str:
     """Take a lock on an agent; returns what `unlock` wants, or an empty text while another has it.
 
-    One whose owner died is taken over: at once when that was on this machine, else after `minutes`.
+    One whose owner died is taken over: at once when that was on this machine, else after `minutes`. Of many who want to
+    take it over, one gets it.
     """
     mine = me()
     owner = f"{mine['machine']}:{mine['pid']}:{mine['born']}:{threading.get_ident()}"
+    dead = ""
     for _ in range(2):
-        done = script(host, "lock", "on", agent_id, name, owner, str(minutes))
+        done = script(host, "lock", "on", agent_id, name, owner, str(minutes), dead)
         if done.returncode == 0:
             return owner
         if done.returncode == NotFound.exit_code:
@@ -231,7 +253,7 @@ def lock(host: Host, agent_id: str, name: str, minutes: int) -> str:
             or alive({"machine": machine, "pid": int(pid), "born": born}, mine["machine"]) is not False
         ):
             return ""
-        unlock(host, agent_id, name, holder)
+        dead = holder
     return ""
 
 
@@ -291,8 +313,11 @@ def tar(files: dict[str, bytes]) -> bytes:
     parts = []
     for name, content in files.items():
         mode = 0o700 if name.startswith("bin/") else 0o600
-        parts.append(_header(name, mode, len(content)))
-        parts.append(content + b"\0" * (-len(content) % 512))
+        encoded = name.encode("utf-8", "surrogateescape")
+        if len(encoded) > 100:
+            # The header has no more room: the whole name goes in front, as GNU, BSD and busybox tar read it.
+            parts.append(_member(b"././@LongLink", 0o600, encoded + b"\0", b"L"))
+        parts.append(_member(encoded[:100], mode, content, b"0"))
     parts.append(b"\0" * 1024)
     return b"".join(parts)
 
@@ -316,20 +341,22 @@ def untar(archive: bytes) -> dict[str, bytes]:
     return files
 
 
-def _header(name: str, mode: int, size: int) -> bytes:
+def _member(name: bytes, mode: int, content: bytes, kind: bytes) -> bytes:
+    """One entry of an archive: its header, and the content filled up to whole blocks."""
     fields = (
-        name.encode()[:100].ljust(100, b"\0"),
+        name.ljust(100, b"\0"),
         f"{mode:07o}\0".encode(),
         b"0000000\0" * 2,
-        f"{size:011o}\0".encode(),
+        f"{len(content):011o}\0".encode(),
         b"00000000000\0",
         b" " * 8,
-        b"0",
+        kind,
         b"\0" * 100,
         b"ustar\x0000",
     )
     head = b"".join(fields).ljust(512, b"\0")
-    return head[:148] + f"{sum(head):06o}\0 ".encode() + head[156:]
+    head = head[:148] + f"{sum(head):06o}\0 ".encode() + head[156:]
+    return head + content + b"\0" * (-len(content) % 512)
 
 
 def _agent(agent_id: str, text: str, now: float) -> Agent:
@@ -395,10 +422,14 @@ def alive(creator: dict[str, Any], machine: str) -> bool | None:
 
 
 def _born(pid: int) -> str:
-    """When a process began, in its kernel's own count; numbers of processes are used again, this is not."""
+    """When a process began, in its kernel's own count; numbers of processes are used again, this is not.
+
+    `dead` for one that has ended and that its parent has not asked about yet.
+    """
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]
+            fields = file.read().rpartition(")")[2].split()
+            return "dead" if fields[0] in "ZX" else fields[19]
     except (OSError, IndexError):
         return ""
 

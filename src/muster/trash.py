@@ -122,8 +122,9 @@ def _mark(fleet: Fleet, one: Found) -> Agent:
     host, agent = one.host, one.agent
     known = agent.phase == "destroying"
     worth = {key: agent.trash.get(key) for key in ("kept", "head")} if known else _worth(host, agent)
-    agent = agent._replace(phase="destroying", trash={"destroyed": time.time(), **worth}, creator=store.me())
-    store.write(host, agent)
+    with fleet.changing(one):
+        agent = agent._replace(phase="destroying", trash={"destroyed": time.time(), **worth}, creator=store.me())
+        store.write(host, agent)
     fleet.step("destroy", "mark", agent.name)
     return agent
 
@@ -195,8 +196,11 @@ def gc(fleet: Fleet, *, yes: bool, older: float | None) -> list[dict[str, Any]]:
         host = fleet.host(Address.parse(f"@{row.name}")) if row.name else fleet.local
         mine = [status for status in listing_now.statuses if status.host == host.name]
         rows += _half_made(fleet, host, mine, yes)
-        rows += _left_over(fleet, host, limit, yes)
-        rows += _stale_records(fleet, host, {status.agent.id for status in mine}, yes)
+        try:
+            rows += _left_over(fleet, host, limit, yes)
+            rows += _stale_records(fleet, host, {status.agent.id for status in mine}, yes)
+        except MusterError as error:
+            rows.append(_row("host", host, row.name or "local", "cannot be read", 0, f"failed: {error.message}"))
     rows += _branches(fleet, [status for status in listing_now.statuses if not yes or not _cut_off(status)], yes)
     return rows
 
@@ -244,10 +248,12 @@ def _stale_records(fleet: Fleet, host: Host, live: set[str], yes: bool) -> list[
         # A younger one may belong to a create under way.
         if agent_id in known or binding is None or time.time() - binding.agent.created < 86400:
             continue
-        if yes:
-            unregister(fleet.local, binding.agent)
-            fleet.unbind(host, agent_id)
-        rows.append(_row("record", host, agent_id, "its agent is gone", 0, "removed"))
+
+        def forget(agent: Agent = binding.agent) -> None:
+            unregister(fleet.local, agent)
+            fleet.unbind(host, agent.id)
+
+        rows.append(_row("record", host, agent_id, "its agent is gone", 0, _done(forget, yes, "removed")))
     return rows
 
 
@@ -300,14 +306,29 @@ def _branches(fleet: Fleet, statuses: list[Status], yes: bool) -> list[dict[str,
     for branch in fleet.local.run(asked).stdout.decode("utf-8", "surrogateescape").splitlines():
         if branch in used:
             continue
-        alone = git.unique(fleet.local, repo.common, f"refs/heads/{branch}", branch)
+        try:
+            alone = git.unique(fleet.local, repo.common, f"refs/heads/{branch}", branch)
+        except MusterError as error:
+            if _exists(fleet, repo.common, branch):
+                rows.append(_row("branch", fleet.local, branch, "cannot be read", 0, f"failed: {error.message}"))
+            continue  # else it was removed since it was listed
         if alone:
             rows.append(_row("branch", fleet.local, branch, f"unique ({alone} commits)", 0, "kept"))
             continue
-        if yes:
-            fleet.local.run(["git", f"--git-dir={repo.common}", "branch", "-D", "--", branch])
-        rows.append(_row("branch", fleet.local, branch, "merged", 0, "removed"))
+        action = _done(partial(_remove_branch, fleet, repo.common, branch), yes, "removed")
+        rows.append(_row("branch", fleet.local, branch, "merged", 0, action))
     return rows
+
+
+def _exists(fleet: Fleet, common: str, branch: str) -> bool:
+    asked = ["git", f"--git-dir={common}", "show-ref", "--quiet", "--verify", f"refs/heads/{branch}"]
+    return fleet.local.run(asked).returncode == 0
+
+
+def _remove_branch(fleet: Fleet, common: str, branch: str) -> None:
+    done = fleet.local.run(["git", f"--git-dir={common}", "branch", "-D", "--", branch])
+    if done.returncode and _exists(fleet, common, branch):
+        raise CommandFailed(f"cannot remove {branch}", done.returncode, done.stderr)
 
 
 def _verdict(fleet: Fleet, gone: Gone) -> str:

@@ -151,11 +151,12 @@ def push(fleet: Fleet, one: Found, ref: str, *, merge: bool) -> dict[str, Any]:
     home = _home(fleet, one, "")
     wanted = commit(fleet, home, ref)
     head = git.push(fleet.local, home.common, wanted, one.host, tree(agent), merge=merge)
-    now = fleet.look(one).agent
-    moved = now._replace(base=wanted)
-    fleet.bind(one.host, moved, now)
-    store.write(one.host, moved)
-    fleet.bind(one.host, moved)
+    with fleet.changing(one):
+        now = fleet.look(one).agent
+        moved = now._replace(base=wanted)
+        fleet.bind(one.host, moved, now)
+        store.write(one.host, moved)
+        fleet.bind(one.host, moved)
     return {"told": f"{agent.branch} is at {head[:10]} now", "head": head, "pushed": wanted}
 
 

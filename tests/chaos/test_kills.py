@@ -291,6 +291,22 @@ def test_a_destroy_killed_at_any_program_it_starts_loses_nothing(world: World, k
     assert number > 10
 
 
+def test_a_create_that_is_killed_while_it_packs_leaves_no_packer_running(world: World) -> None:
+    real, shim, note = shutil.which("git"), world.bin / "git", world.folder / "packer"
+    shim.write_text(
+        f'#!/bin/sh\nif [ "$1" = pack-objects ]; then echo $$ >{note}.new; mv {note}.new {note}; exec sleep 1000; fi\nexec {real} "$@"\n'
+    )
+    shim.chmod(0o755)
+    argv = [str(world.bin / "muster"), "create", "one", "command", "--mode", "mirror", "--no-connect", "--", "true"]
+    process = subprocess.Popen(argv, cwd=world.repo, env=world.env, stdin=-3, stdout=-3, stderr=-3)
+    eventually(note.exists)
+    packer = int(note.read_text())
+    process.kill()
+    process.wait()
+    eventually(lambda: not os.path.exists(f"/proc/{packer}"))
+    eventually(lambda: list((world.muster_home / "work").iterdir()) == [])
+
+
 # Many at once
 
 

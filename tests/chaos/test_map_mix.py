@@ -234,6 +234,36 @@ def test_the_agents_of_a_killed_run_are_harvested_and_ended_by_runs_stop(world: 
     assert world.run("runs", "stop", "dead").code == 2, "there is nothing left to stop"
 
 
+def test_a_task_that_had_ended_well_is_not_cancelled_by_runs_stop(world: World, tmp_path: Path) -> None:
+    """Its process is killed before it has seen that one agent is done and that another has submitted."""
+    go = tmp_path / "go"
+    script = (
+        f"while [ ! -e {go} ]; do sleep 0.05; done; case {{item}} in a) exit 0 ;; b) exec sleep 1000 ;; "
+        "c) submit --outcome ok --summary fine && exec sleep 1000 ;; d) exit 3 ;; esac"
+    )
+    settings = world.home / ".config" / "muster" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("[limits]\nload = 1000\nstart = 4\n")  # all four at once, however busy this machine is
+    words = ("map", "--max-agents", "4", "--retries", "0", "-a", "command", "--", "sh", "-c", script)
+    argv = [str(world.bin / "muster"), *words]
+    process = subprocess.Popen(argv, cwd=world.repo, env=world.env, stdin=-1, stdout=-3, stderr=-3)
+    assert process.stdin
+    process.stdin.write(b"a\nb\nc\nd\n")
+    process.stdin.close()
+    eventually(lambda: [row["state"] for row in world.agents().values()] == ["working"] * 4)
+    process.kill()
+    process.wait()
+    go.touch()
+    eventually(
+        lambda: sorted(row["state"] for row in world.agents().values()) == ["done", "failed", "working", "working"]
+    )
+    eventually(lambda: len(list(world.muster_home.glob("agents/*/result.json"))) == 1)
+    (name,) = (run["name"] for run in world.ok("runs", "--json").json["runs"])
+    world.ok("runs", "stop", name)
+    tasks = {task["item"]: task["outcome"] for task in world.ok("runs", "show", name, "--json").json["tasks"]}
+    assert tasks == {"a": "ok", "b": "cancelled", "c": "ok", "d": "failed"}
+
+
 def test_what_an_agent_changed_and_hands_over_is_never_in_memory_as_a_whole(world: World, tmp_path: Path) -> None:
     """Four agents with a hundred megabytes of changes and as much of artifacts each."""
     make = "head -c 100000000 /dev/zero | tr '\\0' 'x' | fold -w 1000 > big; cp big copy; submit --outcome ok --summary done --artifact copy"

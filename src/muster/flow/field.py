@@ -155,7 +155,8 @@ class FleetField:
 
     def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
         try:
-            return self.gather(self._mine(attempt), attempt)
+            one = self._mine(attempt)
+            return {**self.gather(one, attempt), "seen": one.status}
         except NotFound as error:
             return {"harvest_errors": [error.message]}
         except OSError as error:

@@ -27,7 +27,7 @@ from .limits import span
 from .run import GOOD, Attempt, Run, read, write
 from .seam import Ended, Field, Key, Sight
 from .turns import Turns
-from .watch import Act, Memo, Rules, watch
+from .watch import Act, Memo, Rules, came_to_its_end, watch
 
 #: A host is looked at this often, and less often where it has many agents or hosts are many: that is what looks cost. Usage is as
 #: fresh as the last look, so budgets are checked at least every five seconds.
@@ -664,7 +664,10 @@ class Scheduler:
             if job.place in self.silent:
                 told["unseen"] = True  # it may be taken up when its host is back
         else:
-            told = ended.value
+            told = dict(ended.value)
+            seen = told.pop("seen", None)  # as it was when it was harvested, before anybody stopped it
+            if seen is not None and act.outcome in ENDED_BY_US:
+                act = came_to_its_end(seen, job.memo, self.plan.rules) or act
         job.unharvested = 0.0
         for key, seen in (("cost_usd", job.spent.dollars), ("tokens", job.spent.tokens)):
             if seen and seen > (told.get(key) or 0):

@@ -125,6 +125,16 @@ def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[
     return Act(limited="overload") if news else WAIT, memo
 
 
+def came_to_its_end(status: Status, memo: Memo, rules: Rules) -> Act | None:
+    """Return how an agent ended, or what it submitted; None if it was still at work."""
+    found = result.read(status.result.encode()) if status.result else None
+    if isinstance(found, result.Result):
+        return Act("end", outcome=found.outcome, reason=found.reason, claimed=True)
+    if status.state in ("done", "failed"):
+        return _without(_ended(status, rules), memo)
+    return None
+
+
 def _valid(status: Status) -> bool:
     return isinstance(result.read(status.result.encode()), result.Result)
 

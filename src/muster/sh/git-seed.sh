@@ -174,7 +174,8 @@ do_haves() { # GITDIR|@KEY WANT OBJECTS FORMAT: commits to build on, WANT if it 
   git for-each-ref --sort=-creatordate --count=200 --format='%(objectname)' "$@"
 }
 
-do_pack() { # send|explain GITDIR WANT… ^HAVE…
+do_pack() { # send|explain GITDIR WANT… ^HAVE…; who wants a pack keeps stdin open as long as it is wanted
+  wanted=$1
   if [ "$1" = send ]; then exec 2>/dev/null; else exec >/dev/null; fi
   sealed
   export GIT_DIR="$2"
@@ -183,7 +184,19 @@ do_pack() { # send|explain GITDIR WANT… ^HAVE…
   for rev; do case $rev in ^*) ;; *) printf '%s\n' "$rev" ;; esac; done >"$tmp/revs"
   git cat-file --batch-check='^%(objectname) %(objecttype)' <"$tmp/haves" >"$tmp/known"
   sed -n 's/ commit$//p' "$tmp/known" >>"$tmp/revs"
-  git pack-objects --revs --thin --stdout -q --delta-base-offset <"$tmp/revs"
+  if [ "$wanted" != send ]; then
+    git pack-objects --revs --thin --stdout -q --delta-base-offset <"$tmp/revs"
+    return
+  fi
+  exec 3<&0
+  git pack-objects --revs --thin --stdout -q --delta-base-offset <"$tmp/revs" 3<&- &
+  packer=$!
+  { cat && kill "$packer"; } <&3 >/dev/null 3<&- &
+  watcher=$!
+  code=0
+  wait "$packer" || code=$?
+  kill "$watcher" || :
+  return "$code"
 }
 
 do_mirror() { # PACK KEY WORKDIR SHADOW BRANCH BASE STATE FORMAT EXCLUDE NAME EMAIL SHALLOW; a pack on stdin if PACK

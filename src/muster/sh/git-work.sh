@@ -197,9 +197,10 @@ replay() { # their commits one by one on top of head; sets new
   done <"$tmp/picks"
 }
 
-do_rename() { # GITDIR OLD NEW
+do_rename() { # GITDIR OLD NEW; a branch that is not there any more was renamed before, by us or by the agent
   sealed
   export GIT_DIR="$1"
+  git rev-parse -q --verify "refs/heads/$2" >/dev/null || return 0
   if git rev-parse -q --verify "refs/heads/$3" >/dev/null; then refuse "the branch $3 exists already" "choose another name"; fi
   again git branch -m -- "$2" "$3"
 }

@@ -2,6 +2,10 @@
 # Shared by every script that runs on a host. $1 is the state folder there, or empty.
 # Names begin with mu_ so that nothing of the caller's environment is overwritten.
 set -eu
+# What programs say is matched in English. What belongs to the user runs in the user's own locale, see mu_users_locale.
+mu_lc_all=${LC_ALL-} mu_lc_set=${LC_ALL+1}
+LC_ALL=C
+export LC_ALL
 mu_umask=$(umask)
 umask 077
 PATH=$PATH:/usr/local/bin:/opt/homebrew/bin
@@ -15,12 +19,17 @@ die() {
 	exit "$mu_code"
 }
 
+mu_users_locale() { if [ -n "$mu_lc_set" ]; then LC_ALL=$mu_lc_all; else unset LC_ALL; fi; }
+
+# Wait until these files and folders are on the disk; a system that cannot do that for some does it for all.
+mu_sync() { sync -- "$@" 2>/dev/null || sync; }
+
 # Anybody may have made a folder of that name in /tmp, or a link.
 mu_is_ours() { [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2>/dev/null)" ]; }
 
 # A socket path must stay under 108 bytes: deep state folders get a short one.
 mu_sock=$mu_home/tmux.sock
-if [ "$(LC_ALL=C && printf %s "${#mu_sock}")" -gt 100 ]; then
+if [ "${#mu_sock}" -gt 100 ]; then
 	mu_short=${TMPDIR:-/tmp}
 	[ "${#mu_short}" -lt 40 ] || mu_short=/tmp
 	mu_short=$mu_short/muster-$(id -u)
@@ -44,7 +53,7 @@ if [ ! -S "$mu_sock" ] && [ -f "$mu_home/tmux.pid" ] && read -r mu_server <"$mu_
 	esac
 fi
 
-mu_tmux() { tmux -S "$mu_sock" "$@"; }
+mu_tmux() { (mu_users_locale && exec tmux -S "$mu_sock" "$@"); }
 
 # The id of the agent that each process on this machine belongs to, by its environment: a line per process.
 mu_processes() {
@@ -63,7 +72,7 @@ mu_event() { # DIR KIND
 	[ ! -h "$1/ev" ] || return 1
 	{ printf '%s\n' "$mu_line" >>"$1/events.jsonl"; } 2>/dev/null || :
 	{ printf '%s\n' "$mu_line" >"$1/ev/.$2.$$" && mv -f "$1/ev/.$2.$$" "$1/ev/$2"; } 2>/dev/null || return 1
-	[ ! -s "$1/notify/command" ] || MUSTER_AGENT_DIR=$1 sh "$1/bin/notify" "$2"
+	[ ! -s "$1/notify/command" ] || (mu_users_locale && MUSTER_AGENT_DIR=$1 exec sh "$1/bin/notify" "$2")
 }
 
 # Of the panes of an agent's session the one that its wrapper runs in (`list-panes -s -f`): the agent may have made others.

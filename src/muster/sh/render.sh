@@ -2,6 +2,7 @@
 # render COLS ROWS [-e] < bytes: the screen they end in, drawn by a tmux server that lives for this only.
 mu_cols=$1 mu_rows=$2
 shift 2
+mu_users_locale
 mu_tmp=$(mu_scratch)
 cd "$mu_tmp" # the path of a socket must be short
 trap 'tmux -S s kill-server 2>/dev/null; cd /; rm -rf "$mu_tmp"' EXIT

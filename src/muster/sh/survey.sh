@@ -82,11 +82,19 @@ mu_open=$(printf '%s\n' "$mu_panes" | LC_ALL=C awk -v open="$mu_open" '
 	$0 in wanted { count[$0]++ }
 	END { for (id in count) printf "alive %s %d\n", id, count[id] }'
 # Plain files of a sane size only: no pipe, device, link or flood in an agent's folder may stop the survey.
-# Of a result one byte more than flow/result.py takes: what is too large is seen to be.
+# Of a result one byte more than flow/result.py takes: what is too large is seen to be, however large it is.
 # shellcheck disable=SC2016  # the inner shell's and awk's own
 mu_files | LC_ALL=C awk -F / '
 	$1 == ".." ? /^\.\.\/names\/[A-Za-z0-9_-]+$/ : /^[A-Za-z0-9_-]+\/[A-Za-z0-9_.\/-]+$/ && ($2 != "client" || ++told[$1] <= 20)
-' | xargs sh -c '[ $# = 0 ] || exec find "$@" -prune -type f -size -8192' find 2>/dev/null | LC_ALL=C awk '{
+' | xargs sh -c '[ $# = 0 ] ||
+	exec find "$@" -prune -type f \( -size -8192 -print -o -name result.json -exec printf "large %s\n" {} \; \)' find 2>/dev/null | LC_ALL=C awk '
+$1 == "large" {
+	start = "head -c 1048577 " $2 " | tr \"\\n\" \" \""
+	if ((start | getline line) > 0) printf "file %s\t%s\n", $2, line
+	close(start)
+	next
+}
+{
 	most = $0 ~ /agent\.json$/ ? 4194304 : $0 ~ /result\.json$/ ? 1048577 : 100000
 	if ((getline line < $0) > 0) printf "file %s\t%s\n", $0, substr(line, 1, most)
 	close($0)

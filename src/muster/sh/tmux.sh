@@ -2,6 +2,7 @@
 # tmux VERB ID …: the few things that are done to a live session.
 mu_verb=$1 mu_id=$2
 shift 2
+mu_users_locale
 mu_pane="=$mu_id:"
 case $mu_verb in
 attach)

@@ -87,6 +87,14 @@ left)
 		[ -f "$mu_file" ] && [ ! -d "agents/$(cat "$mu_file")" ] || continue
 		printf 'name\t%s\t0\n' "${mu_file#names/}"
 	done
+	# A second name of an agent: a rename was killed, and not repeated.
+	for mu_file in names/*; do
+		[ -n "$(find "$mu_file" -prune -type f -mmin +5 2>/dev/null)" ] || continue
+		mu_id=$(cat "$mu_file")
+		mu_name=$(sed -n '1s/^{"id": "[^"]*", "name": "\([A-Za-z0-9_-]*\)".*/\1/p' "agents/$mu_id/agent.json" 2>/dev/null) || continue
+		[ -n "$mu_name" ] && [ "names/$mu_name" != "$mu_file" ] && [ "$(cat "names/$mu_name" 2>/dev/null)" = "$mu_id" ] || continue
+		printf 'name\t%s\t0\n' "${mu_file#names/}"
+	done
 	for mu_dir in tmp/*; do
 		# A younger one may be in use.
 		[ -e "$mu_dir" ] && [ -n "$(find "$mu_dir" -prune -mmin +1440)" ] || continue
