@@ -156,7 +156,7 @@ def test_a_section_is_the_nearest_banner_or_heading_above() -> None:
     assert [(block.commands, block.section) for block in found if block.commands] == [
         (("a",), ""),
         (("b",), "1. Part one"),
-        (("c",), "A heading"),
+        (("c",), "A heading and more"),
         (("d",), "Two"),
     ]
 
