@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
+import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.runs import make
+from muster import git
 from muster.cli import main as cli
+from muster.errors import MusterError
 from muster.flow import run as runs
+from muster.providers.local import LocalHost
 from muster.report import run_page
 
 _listeners: list[Callable[[str], None]] = []
@@ -133,3 +143,184 @@ def test_files_of_a_folder_that_is_replaced_by_a_link_are_not_read(tmp_path: Pat
     assert [folder.text(name, "file", limit=99) for name in ("one", "two", "one")] == ["mine", None, "mine"]
     assert folder.text("one", "..", "one", "file", limit=99) is None
     assert folder.text("file", limit=99) is None
+
+
+# A mirror of a long history
+
+
+class Git:
+    """A repository of the user's whose history lies in several packs, and loose objects on top."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.trace = folder, folder / "trace"
+        for name, word in (("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")):
+            monkeypatch.setenv(name, word)
+        for who in ("AUTHOR", "COMMITTER"):
+            monkeypatch.setenv(f"GIT_{who}_NAME", "Ann")
+            monkeypatch.setenv(f"GIT_{who}_EMAIL", "ann@example.invalid")
+        self.root = folder / "root"
+        self.root.mkdir()
+        self("init", "-q", "-b", "main")
+        for _ in range(3):
+            self.commit()
+            self("repack", "-q", "-d")
+        self.commit()
+        assert len(list((self.root / ".git/objects/pack").glob("*.pack"))) == 3
+        monkeypatch.setenv("GIT_TRACE2_EVENT", str(self.trace))
+        self.numbers = itertools.count(1)
+
+    def __call__(self, *words: str, at: str = "") -> str:
+        done = subprocess.run(["git", *words], cwd=at or self.root, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def commit(self) -> None:
+        (self.root / "large").write_bytes(os.urandom(50_000))
+        self("add", "-A")
+        self("commit", "-q", "-m", "more")
+
+    def mirror(self, host: LocalHost, own: bool = True) -> git.Tree:
+        """Seed a mirror from what is there now."""
+        here = LocalHost(str(self.folder / "home"))
+        repo = git.find(here, str(self.root))
+        assert repo
+        number = next(self.numbers)
+        place = [str(self.folder / f"{name}-{number}") for name in ("work", "shadow")]
+        return git.seed_mirror(here, repo, host, "key", *place, f"muster/{number}", repo.head, repo.head, own=own)
+
+    def started(self) -> list[list[str]]:
+        """Return the command lines of git since the last call."""
+        lines = self.trace.read_text().splitlines() if self.trace.exists() else []
+        self.trace.unlink(missing_ok=True)
+        events = [json.loads(line) for line in lines]
+        return [event["argv"][1:] for event in events if event["event"] == "start"]
+
+    def whole(self, tree: git.Tree) -> bool:
+        self("fsck", "--full", "--no-dangling", at=tree.workdir)
+        return self("log", "--format=%H", at=tree.workdir) == self("log", "--format=%H")
+
+
+@pytest.fixture
+def long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
+    return Git(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def near(tmp_path: Path) -> LocalHost:
+    return LocalHost(str(tmp_path / "near"))
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> LocalHost:
+    """A host that is not this machine as far as anybody can tell."""
+    host = LocalHost(str(tmp_path / "far"))
+    host.name = "far"
+    return host
+
+
+def busy(argvs: list[list[str]]) -> list[str]:
+    """Name the processes whose work grows with the size of the history."""
+    slow = {"pack-objects", "index-pack", "unpack-objects"}
+    return sorted(word for argv in argvs for word in argv[:5] if word in slow)
+
+
+def test_a_mirror_on_the_same_machine_links_the_objects(long: Git, near: LocalHost) -> None:
+    long.started()
+    tree = long.mirror(near)
+    assert busy(long.started()) == []
+    mine = {path.stat().st_ino for path in (long.root / ".git/objects/pack").glob("*.pack")}
+    assert mine <= {path.stat().st_ino for path in Path(near.home).glob("repos/*/objects/pack/*.pack")}
+    assert long.whole(tree)
+    long.commit()
+    long.started()
+    second = long.mirror(near)
+    assert busy(long.started()) == ["index-pack", "pack-objects"], "what is new comes as a pack"
+    assert long.whole(second)
+
+
+def test_a_mirror_outlives_the_repository_that_it_was_made_of(long: Git, near: LocalHost) -> None:
+    tree = long.mirror(near)
+    commits = long("log", "--format=%H")
+    shutil.rmtree(long.root)
+    long("fsck", "--full", "--no-dangling", at=tree.workdir)
+    assert long("log", "--format=%H", at=tree.workdir) == commits
+
+
+def test_objects_of_an_agents_repository_are_never_linked(long: Git, near: LocalHost, far: LocalHost) -> None:
+    for host in (near, far):
+        long.started()
+        tree = long.mirror(host, own=False)
+        assert busy(long.started()) == ["index-pack", "pack-objects"]
+        assert long.whole(tree)
+
+
+def test_a_repository_that_borrows_objects_itself_is_mirrored_by_packs(long: Git, near: LocalHost) -> None:
+    long("clone", "-q", "--shared", str(long.root), str(long.folder / "twin"), at=str(long.folder))
+    long.root = long.folder / "twin"
+    long.started()
+    tree = long.mirror(near)
+    assert busy(long.started()) == ["index-pack", "pack-objects"]
+    assert long.whole(tree)
+
+
+def test_mirrors_made_at_once_share_one_cache(long: Git, near: LocalHost) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        trees = list(pool.map(lambda _: long.mirror(near), range(4)))
+    assert all(long.whole(tree) for tree in trees)
+    assert [path.name for path in Path(near.home, "repos").iterdir()] == ["key.git"]
+    assert not [path for path in Path(near.home, "repos", "key.git").iterdir() if path.name.startswith("key")]
+
+
+def test_packs_travel_to_another_host_as_they_are(long: Git, far: LocalHost) -> None:
+    long.started()
+    tree = long.mirror(far)
+    argvs = long.started()
+    assert busy(argvs) == ["pack-objects"], "only of the loose objects, and nothing is worked out again over there"
+    assert long.whole(tree)
+    there = {path.name for path in Path(far.home).glob("repos/*/objects/pack/*.pack")}
+    mine = {path.name for path in (long.root / ".git/objects/pack").glob("*.pack")}
+    assert mine < there and len(there) == 4
+    assert not list(Path(far.home).glob("repos/*/objects/pack/.incoming*"))
+
+
+def test_a_pack_with_something_else_in_it_stays_at_home(long: Git, far: LocalHost) -> None:
+    """Another branch, or what was amended away, is nobody's business on the host."""
+    long("checkout", "-q", "-b", "private")
+    long.commit()
+    secret = long("rev-parse", "HEAD:large")
+    long("checkout", "-q", "main")
+    long("repack", "-q", "-a", "-d")
+    long.started()
+    tree = long.mirror(far)
+    assert busy(long.started()) == ["index-pack", "pack-objects"]
+    assert long.whole(tree)
+    with pytest.raises(subprocess.CalledProcessError):
+        long("cat-file", "-e", secret, at=tree.workdir)
+
+
+def test_only_a_few_new_commits_are_searched_for_deltas(long: Git, far: LocalHost) -> None:
+    def windows() -> list[str]:
+        return [word for argv in long.started() if "pack-objects" in argv for word in argv if "--window" in word]
+
+    windows()
+    long.mirror(far, own=False)
+    assert windows() == ["--window=0"]
+    long.commit()
+    long.mirror(far)
+    assert windows() == ["--window=10"]
+
+
+def test_a_history_that_is_cut_off_on_its_way_leaves_nothing(
+    long: Git, far: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = LocalHost.stream
+
+    def cut(self: LocalHost, argv: list[str], **more: Any) -> Any:
+        return real(self, ["sh", "-c", '"$@" | head -c 70000', "cut", *argv], **more)
+
+    monkeypatch.setattr(LocalHost, "stream", cut)
+    with pytest.raises(MusterError, match="did not arrive whole"):
+        long.mirror(far)
+    monkeypatch.undo()
+    assert not list(Path(far.home).glob("repos/*/objects/pack/*"))
+    assert not list(Path(far.home).glob("repos/*/objects/pack/.incoming*"))
+    assert long.whole(long.mirror(far))

@@ -162,9 +162,21 @@ def held(id: str) -> str:
 
 
 def seed_mirror(
-    source: Host, repo: Repo, host: Host, key: str, workdir: str, shadow: str, branch: str, base: str, state: str
+    source: Host,
+    repo: Repo,
+    host: Host,
+    key: str,
+    workdir: str,
+    shadow: str,
+    branch: str,
+    base: str,
+    state: str,
+    *,
+    own: bool = False,
 ) -> Tree:
     """A repository of its own on `host`, fed by packs from `source`; `key` names the cache of this origin there.
+
+    `own` says that `repo` is the user's, not an agent's: if it lies on `host`, a new cache takes over its objects as they are.
 
     Raises `Refused` for a partial clone and for checked-out submodules.
     """
@@ -175,13 +187,15 @@ def seed_mirror(
         names = ", ".join(repo.submodules)
         raise Refused(f"submodules ({names}) do not travel to a clone", "use --mode worktree")
     key = key if repo.format == "sha1" else f"{key}-{repo.format}"
-    haves = _haves(host, f"@{key}", format=repo.format)
+    near = own and not source.name and not host.name and not repo.shallow
+    haves = _haves(host, f"@{key}", f"{base} {state}", format=repo.format, common=repo.common if near else "")
     if repo.shallow:  # what a cut-off history has in common with another is not sure to be whole
         haves = []
     wants = [rev for rev in dict.fromkeys((base, state)) if rev not in haves]
     _send(
         *(source, repo.common, wants, haves, host, "seed", "mirror"),
         *(key, workdir, shadow, branch, base, state, repo.format, repo.exclude, repo.name, repo.email, repo.shallow),
+        history=own and not haves and not repo.shallow,
     )
     gitdir = f"{workdir}/.git"
     return Tree(workdir, shadow, gitdir, gitdir, branch)
@@ -366,9 +380,9 @@ def _where(tree: Tree) -> tuple[str, str, str, str]:
     return tree.workdir, tree.gitdir, tree.shadow, tree.branch
 
 
-def _haves(host: Host, gitdir: str, want: str = "", objects: str = "", format: str = "") -> list[str]:
+def _haves(host: Host, gitdir: str, want: str = "", objects: str = "", format: str = "", common: str = "") -> list[str]:
     """Commits a pack for `gitdir` may build on; `want` among them says that nothing need be sent."""
-    return _text(_ask(host, "seed", "haves", gitdir, want, objects, format)).split()
+    return _text(_ask(host, "seed", "haves", gitdir, want, objects, format, common)).split()
 
 
 _scripts: dict[str, str] = {}
@@ -392,25 +406,37 @@ def _ask(host: Host, part: str, verb: str, *args: str, input: bytes | IO[bytes] 
 
 
 def _send(
-    source: Host, gitdir: str, wants: list[str], haves: list[str], host: Host, part: str, verb: str, *args: str
+    source: Host,
+    gitdir: str,
+    wants: list[str],
+    haves: list[str],
+    host: Host,
+    part: str,
+    verb: str,
+    *args: str,
+    history: bool = False,
 ) -> bytes:
-    """Run a verb that takes a pack of `wants` on its standard input, streamed from `source`."""
+    """Run a verb that takes a pack of `wants` on its standard input, streamed from `source`.
+
+    With `history` it takes whole packs of the source as they are. Their indexes are not checked, so the source must be trusted.
+    """
     if not wants:
         return _ask(host, part, verb, "", *args)
+    sends = "history" if history else "pack"
     revs = [gitdir, *wants, *(f"^{have}" for have in haves)]
     # Nothing is written to its stdin: that it is open says that this process lives, and the packer ends when it does not.
     packing = source.stream(
-        _argv(source, "seed", "pack", ["send", *revs]), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        _argv(source, "seed", sends, ["send", *revs]), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert packing.stdin and packing.stdout
     try:
-        done = _run(host, part, verb, "1", *args, input=packing.stdout)
+        done = _run(host, part, verb, sends, *args, input=packing.stdout)
     finally:
         packing.stdout.close()
         packing.stdin.close()
         code = packing.wait()
     if done.returncode and done.returncode != Refused.exit_code and code > 0:
-        _ask(source, "seed", "pack", "explain", *revs, what=f"cannot pack commits of {gitdir}")
+        _ask(source, "seed", sends, "explain", *revs, what=f"cannot pack commits of {gitdir}")
     return _output(done, f"git {verb}")
 
 

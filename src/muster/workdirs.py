@@ -42,6 +42,8 @@ class Plan(NamedTuple):
     """The repository or folder that `pull` goes to; on this machine."""
     prefix: str = ""
     nested: tuple[str, ...] = ()
+    own: bool = False
+    """Whether `repo` is the user's own; that of another agent is hostile input."""
 
 
 def tree(agent: Agent) -> git.Tree:
@@ -94,6 +96,7 @@ def plan(fleet: Fleet, host: Host, spec: Spec) -> Plan:
         home=repo.top or repo.common,
         prefix=repo.prefix,
         nested=nested,
+        own=True,
     )
 
 
@@ -124,9 +127,8 @@ def lay(fleet: Fleet, host: Host, agent: Agent, plan: Plan) -> Agent:
             )
         else:
             key = _key(plan)
-            made = git.seed_mirror(
-                plan.host, plan.repo, host, key, workdir, shadow, agent.branch, plan.base, plan.state
-            )
+            places = (plan.host, plan.repo, host, key, workdir, shadow)
+            made = git.seed_mirror(*places, agent.branch, plan.base, plan.state, own=plan.own)
     base = agent.base or git.info(host, {0: made})[0].head
     cwd = os.path.join(workdir, plan.prefix).rstrip("/")
     return agent._replace(workdir=workdir, cwd=cwd, gitdir=made.gitdir, common=made.common, base=base)

@@ -153,15 +153,22 @@ fill() { # FROM TO [DEPTH]: submodules, from the copies that are checked out alr
   done <"$tmp/modules${3-}"
 }
 
-do_haves() { # GITDIR|@KEY WANT OBJECTS FORMAT: commits to build on, WANT if it is there; @KEY is a host's cache of one origin
+# Commits to build on, and those of the WANTs (separated by blanks) that are there. @KEY is a host's cache of one origin; a
+# new one starts with the objects of the user's repository COMMON, if that lies on the same machine.
+do_haves() { # GITDIR|@KEY WANTS OBJECTS FORMAT [COMMON]
   from=$1 want=$2
   case $from in
   @*)
     from=$mu_home/repos/${from#@}.git
     if [ ! -e "$from/ready" ]; then
       mkdir -p "$mu_home/repos"
-      again git init -q --bare --template= --object-format="$4" -- "$from"
-      : >"$from/ready"
+      if [ -z "${5-}" ] || ! borrow "$5" "$from" "$4"; then
+        want='' # without borrowed objects, a commit that is there may lack others
+        again git init -q --bare --template= --object-format="$4" -- "$from"
+        : >"$from/ready"
+      fi
+    else
+      want=
     fi
     set -- refs/muster/have
     ;;
@@ -169,27 +176,43 @@ do_haves() { # GITDIR|@KEY WANT OBJECTS FORMAT: commits to build on, WANT if it 
   esac
   sealed
   export GIT_DIR="$from"
-  if [ -n "$want" ] && git cat-file -e "$want^{commit}" 2>/dev/null; then printf '%s\n' "$want"; fi
+  for rev in $want; do
+    if git cat-file -e "$rev^{commit}" 2>/dev/null; then printf '%s\n' "$rev"; fi
+  done
   git rev-parse -q --verify HEAD || :
   git for-each-ref --sort=-creatordate --count=200 --format='%(objectname)' "$@"
 }
 
-do_pack() { # send|explain GITDIR WANT… ^HAVE…; who wants a pack keeps stdin open as long as it is wanted
-  wanted=$1
-  if [ "$1" = send ]; then exec 2>/dev/null; else exec >/dev/null; fi
-  sealed
-  export GIT_DIR="$2"
-  shift 2
-  for rev; do case $rev in ^*) printf '%s\n' "${rev#^}" ;; esac; done >"$tmp/haves"
-  for rev; do case $rev in ^*) ;; *) printf '%s\n' "$rev" ;; esac; done >"$tmp/revs"
-  git cat-file --batch-check='^%(objectname) %(objecttype)' <"$tmp/haves" >"$tmp/known"
-  sed -n 's/ commit$//p' "$tmp/known" >>"$tmp/revs"
-  if [ "$wanted" != send ]; then
-    git pack-objects --revs --thin --stdout -q --delta-base-offset <"$tmp/revs"
-    return
+# Objects never change, so hard links will do, and a copy where there are none. Fails where git would find more in COMMON
+# than lies in its own folder, and when files vanish meanwhile: the user may repack.
+borrow() { # COMMON CACHE FORMAT
+  [ ! -e "$1/objects/info/alternates" ] && [ ! -e "$1/shallow" ] || return 1
+  new=$2.$$.${tmp##*/}
+  if git init -q --bare --template= --object-format="$3" -- "$new" && linked "$1/objects" "$new/objects" 2>/dev/null; then
+    : >"$new/ready"
+    # Into a folder of that name it would go below it: another create was faster.
+    if [ ! -e "$2" ] && mv -- "$new" "$2" && [ ! -e "$2/${new##*/}" ]; then return 0; fi
+    rm -rf "${2:?}/${new##*/}"
   fi
+  rm -rf "$new"
+  return 1
+}
+
+linked() { # OBJECTS TO: the index of a pack last, because git takes it for a whole pack
+  for part in "$1"/[0-9a-f][0-9a-f] "$1"/pack/pack-*.pack "$1"/pack/pack-*.idx; do
+    [ -e "$part" ] || continue
+    to=$2
+    case $part in */pack/*) to=$2/pack ;; esac
+    cp -rl -- "$part" "$to/" || cp -rp -- "$part" "$to/" || return 1
+  done
+}
+
+# Run COMMAND with FILE as its input. Whoever wants its output keeps our stdin open; when that is closed, COMMAND ends.
+while_wanted() { # FILE COMMAND…
+  given=$1
+  shift
   exec 3<&0
-  git pack-objects --revs --thin --stdout -q --delta-base-offset <"$tmp/revs" 3<&- &
+  "$@" <"$given" 3<&- &
   packer=$!
   { cat && kill "$packer"; } <&3 >/dev/null 3<&- &
   watcher=$!
@@ -199,12 +222,97 @@ do_pack() { # send|explain GITDIR WANT… ^HAVE…; who wants a pack keeps stdin
   return "$code"
 }
 
-do_mirror() { # PACK KEY WORKDIR SHADOW BRANCH BASE STATE FORMAT EXCLUDE NAME EMAIL SHALLOW; a pack on stdin if PACK
+do_pack() { # send|explain GITDIR WANT… ^HAVE…
+  wanted=$1
+  if [ "$1" = send ]; then exec 2>/dev/null; else exec >/dev/null; fi
+  sealed
+  export GIT_DIR="$2"
+  shift 2
+  for rev; do case $rev in ^*) printf '%s\n' "${rev#^}" ;; esac; done >"$tmp/haves"
+  for rev; do case $rev in ^*) ;; *) printf '%s\n' "$rev" ;; esac; done >"$tmp/revs"
+  git cat-file --batch-check='^%(objectname) %(objecttype)' <"$tmp/haves" >"$tmp/known"
+  sed -n 's/ commit$//p' "$tmp/known" >>"$tmp/revs"
+  # A search for deltas pays for a few new commits. For a whole history it would take minutes: objects go as they are.
+  window=10
+  if [ ! -s "$tmp/haves" ] || [ "$(git rev-list --count --max-count=500 --stdin <"$tmp/revs")" = 500 ]; then window=0; fi
+  set -- git -c core.bigFileThreshold=1m pack-objects --revs --thin --stdout -q --delta-base-offset --window="$window"
+  if [ "$wanted" = send ]; then while_wanted "$tmp/revs" "$@"; else "$@" <"$tmp/revs"; fi
+}
+
+# A whole history of the user's own repository, for `receive`: packs with their indexes as they are, if all that is in them is
+# wanted, so that the other side need not work out every object again. What lies elsewhere comes in one more pack.
+do_history() { # send|explain GITDIR WANT…
+  if [ "$1" = explain ]; then
+    do_pack "$@"
+    return
+  fi
+  exec 2>/dev/null
+  sealed
+  export GIT_DIR="$2"
+  shift 2
+  git rev-list --objects --no-object-names "$@" >"$tmp/objects"
+  sort -u "$tmp/objects" >"$tmp/wanted"
+  : >"$tmp/whole"
+  : >"$tmp/names"
+  format=$(git rev-parse --show-object-format)
+  for idx in "$GIT_DIR"/objects/pack/pack-*.idx; do
+    name=${idx##*/}
+    name=${name%.idx}
+    [ -f "$GIT_DIR/objects/pack/$name.pack" ] || continue
+    git show-index --object-format="$format" <"$idx" >"$tmp/index"
+    cut -d ' ' -f 2 <"$tmp/index" | sort >"$tmp/there"
+    [ -z "$(comm -23 "$tmp/there" "$tmp/wanted" | head -n 1)" ] || continue
+    cat "$tmp/there" >>"$tmp/whole"
+    printf '%s.pack\n%s.idx\n' "$name" "$name" >>"$tmp/names"
+  done
+  if [ ! -s "$tmp/names" ]; then
+    printf 'pack\n'
+    printf '%s\n' "$@" >"$tmp/revs"
+    while_wanted "$tmp/revs" git pack-objects --revs --stdout -q --delta-base-offset --window=0
+    return
+  fi
+  sort -u "$tmp/whole" >"$tmp/there"
+  comm -13 "$tmp/there" "$tmp/wanted" >"$tmp/rest"
+  : >"$tmp/names.rest"
+  if [ -s "$tmp/rest" ]; then
+    while_wanted "$tmp/rest" git pack-objects -q --delta-base-offset --window=0 "$tmp/pack" >"$tmp/name"
+    name=pack-$(cat "$tmp/name")
+    printf '%s.pack\n%s.idx\n' "$name" "$name" >"$tmp/names.rest"
+  fi
+  printf 'end\n' >>"$tmp/names.rest"
+  : >"$tmp/end"
+  printf 'files\n'
+  export COPYFILE_DISABLE=1
+  while_wanted /dev/null tar -chf - -C "$GIT_DIR/objects/pack" -T "$tmp/names" -C "$tmp" -T "$tmp/names.rest"
+}
+
+receive() { # CACHE: what `history` sends
+  IFS= read -r kind || kind=
+  case $kind in
+  pack) git --git-dir="$1" index-pack --stdin >/dev/null ;;
+  files)
+    # Beside its place, and moved there when all has come; the index of a pack last, because git takes it for a whole pack.
+    incoming=$1/objects/pack/.incoming.$$.${tmp##*/}
+    find "$1/objects/pack" -maxdepth 1 -name '.incoming.*' -mmin +1440 -exec rm -rf {} + # of one that was killed
+    mkdir "$incoming"
+    tar -xof - -C "$incoming" && [ -f "$incoming/end" ] || die 1 "the history did not arrive whole; try again"
+    for part in "$incoming"/pack-*.pack "$incoming"/pack-*.idx; do mv -f -- "$part" "$1/objects/pack/"; done
+    rm -rf "$incoming"
+    ;;
+  *) die 1 "the history did not arrive" ;;
+  esac
+}
+
+do_mirror() { # PACK KEY WORKDIR SHADOW BRANCH BASE STATE FORMAT EXCLUDE NAME EMAIL SHALLOW; on stdin a pack if PACK, or what `history` sends
   pack=$1 cache=$mu_home/repos/$2.git workdir=$3 made=$4 branch=$5 base=$6 state=$7 format=$8 exclude=$9
   shift 9
   vacant "$workdir"
   undo=unmirror
-  [ -z "$pack" ] || git --git-dir="$cache" index-pack --stdin --fix-thin >/dev/null
+  case $pack in
+  '') ;;
+  history) receive "$cache" ;;
+  *) git --git-dir="$cache" index-pack --stdin --fix-thin >/dev/null ;;
+  esac
   kind=${3:+shallow} # a shallow history is no ground to build a later pack on
   for rev in "$base" "$state"; do
     if ! git --git-dir="$cache" rev-parse -q --verify "refs/muster/${kind:-have}/$rev" >/dev/null; then
@@ -228,7 +336,7 @@ do_mirror() { # PACK KEY WORKDIR SHADOW BRANCH BASE STATE FORMAT EXCLUDE NAME EM
   undo=:
 }
 
-unmirror() { rm -rf "$workdir" "$made"; }
+unmirror() { rm -rf "$workdir" "$made" "${incoming-}"; }
 
 do_shadow() { # WORKDIR SHADOW GITDIR COMMON FORMAT EXCLUDE: for a work tree that stays as it is
   cd -- "$1"
