@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -586,6 +587,39 @@ TURN = '[[step]]\nturn = "Done."\n'
 def one_sync(world: World, code: int, *words: str, playbook: str) -> Any:
     path = world.playbook(playbook, "sync.toml")
     return world.fails(code, "tutorial", "sync", "-a", "replay", "--name", "s", *words, "--json", "--", path).json
+
+
+CITING = 'def test_{0}(e2e):\n    """It is {0}.\n    # {1}.\n    shop {0}\n    """\n'
+LAYOUTS: dict[str, tuple[list[str], str, list[str]]] = {
+    # Files of tests that cite the first, the second … block; the folder in which both are called; the tests that are named.
+    "tests/e2e": (["tests/e2e/test_a.py", "tests/test_b.py"], ".", []),
+    "tests": (["tests/test_a.py", "tests/deep/test_b.py"], ".", []),
+    "beside the program": (["test_a.py", "src/b_test.py"], ".", []),
+    "no test at all": ([], ".", []),
+    "called in a folder": (["tests/test_a.py", "src/test_b.py"], "src", []),
+    "one file is named": (["tests/test_a.py", "tests/test_b.py"], ".", ["tests/test_b.py"]),
+    "hidden and other files": (["tests/.old/test_a.py", "tests/helper.py", "tests/test_c.py"], ".", []),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_check_and_sync_agree_on_what_is_missing(tmp_path: Path, layout: str) -> None:
+    files, cwd, named = LAYOUTS[layout]
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "src").mkdir()
+    names = [("order", "Order"), ("pay", "Pay"), ("return", "Return"), ("list", "List")]
+    blocks = "\n\n".join(f"# {title}.\nshop {name}" for name, title in names)
+    (tmp_path / "tutorial.sh").write_text(f"#!/bin/bash\n\n{blocks}\n\n# Order.\nshop order\n")
+    for file, (name, title) in zip(files, names, strict=False):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(CITING.format(name, title if name != "pay" else "Paid"))
+    folder = tmp_path / cwd
+    run = [str(Path(sys.executable).with_name("muster")), "tutorial", "check", *named, "--json"]
+    done = subprocess.run(run, cwd=folder, capture_output=True, text=True, check=False)
+    checked = {(one["kind"], one["block"]) for one in json.loads(done.stdout)["findings"]}
+    at = author.place("", str(folder))
+    synced = {(one.kind, one.block) for one in sync.look(at, sync.tests(named, at, str(folder)), at.top).findings}
+    assert checked == synced and ("missing" in {kind for kind, _ in checked})
 
 
 def test_sync_of_what_is_in_step_does_nothing(world: World) -> None:

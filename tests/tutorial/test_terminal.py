@@ -344,6 +344,35 @@ def test_output_is_waited_for_behind_a_mark_so_that_typed_text_does_not_count(e2
         expect(shell.since(mark)).to_show("x", timeout=0)
 
 
+#: Reads a line as prompt_toolkit does: what is longer than a row goes on in the next one, indented.
+WRAPS = """
+import os, tty
+tty.setraw(0)
+os.write(1, b"name: ")
+line = ""
+while not line.endswith("\\r"):
+    line += os.read(0, 1).decode()
+    os.write(1, (line[-1] + ("\\r\\n      " if len(line) % 10 == 0 else "")).encode())
+os.write(1, f"\\r\\nhello {line[:-1]}\\r\\n".encode())
+"""
+
+
+def test_a_line_is_entered_where_the_program_wraps_it_by_itself(e2e: E2eSession) -> None:
+    (e2e.work / "wraps.py").write_text(WRAPS)
+    terminal = e2e.terminal(f"{sys.executable} wraps.py", size=(40, 10))
+    expect(terminal).to_contain("name:")
+    mark = terminal.enter("somebody with a long name")
+    expect(terminal.since(mark)).to_equal("\nhello somebody with a long name")
+    expect(terminal).to_exit_with(0)
+
+
+def test_a_line_that_is_not_echoed_cannot_be_entered(e2e: E2eSession) -> None:
+    terminal = e2e.terminal("stty -echo; echo ready; read x; echo got $x", timeout=1)
+    expect(terminal).to_contain("ready")
+    with pytest.raises(AssertionError, match="expected what came since the mark to show 'quiet'"):
+        terminal.enter("quiet")
+
+
 def test_another_screen_counts_as_behind_the_mark(e2e: E2eSession) -> None:
     (e2e.work / "numbers").write_text("".join(f"number {n}\n" for n in range(1, 100)))
     shell = e2e.terminal("PS1='> ' bash --norc --noprofile", size=(40, 8))
