@@ -21,7 +21,7 @@ for file in *.sh; do \
 done; exit $$bad
 endef
 
-.PHONY: help demo test test-all test-fresh check bench docs setup clients clean
+.PHONY: help demo test test-all test-fresh check bench docs setup clients clients-newest clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1 \t/p' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ demo: ## see muster at work
 # Without a client its tests say so: they are skipped, or fail where a skip counts as a failure.
 clients: setup
 	@sh scripts/setup-clients || true
+
+# VERSIONS='codex 0.160.0 newest' tries these instead. It needs root: the clients run in a network namespace of their own.
+clients-newest: setup ## try the newest version of each coding agent, and print what holds
+	@$(PY) -m tests.agents.battery $(or $(VERSIONS),--newest)
 
 test: check clients ## check, then every test that is not slow
 	$(NO_SKIP) $(PY) -m pytest -q $(SPREAD) -m 'not slow'

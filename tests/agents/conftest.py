@@ -20,12 +20,14 @@ class ClientWorld(World):
 
     client = ""
 
-    def __init__(self, folder: Path, offline: clients.Offline, server: ModelServer) -> None:
+    def __init__(self, folder: Path, offline: clients.Offline, server: ModelServer, place: Path | None = None) -> None:
+        """`place` is the folder of the client's program; without it the pinned one is used."""
         super().__init__(folder)
         self.offline = offline
         self.server = server
         self.settle()
-        self.env["PATH"] = f"{self.bin}:{clients.find(self.client).parent}:{os.environ['PATH']}"
+        self.settings = {path: path.read_bytes() for path in self.home.rglob("*") if path.is_file()}
+        self.env["PATH"] = f"{self.bin}:{place or clients.find(self.client).parent}:{os.environ['PATH']}"
 
     def settle(self) -> None:
         """The user's home and environment, as the client finds them."""
