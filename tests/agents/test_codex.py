@@ -22,8 +22,12 @@ from .conftest import Codex
 OUT = {"sandbox_permissions": "require_escalated", "justification": "may I?"}
 
 
+def exec_command(command: str, **more: object) -> dict[str, Any]:
+    return {"tools": [{"name": "exec_command", "input": {"cmd": command, **more}}]}
+
+
 def asks(command: str) -> dict[str, Any]:
-    return {"tools": [{"name": "exec_command", "input": {"cmd": command, **OUT}}]}
+    return exec_command(command, **OUT)
 
 
 def own_hook(config: Path, command: str) -> str:
@@ -99,6 +103,31 @@ def test_a_key_that_the_client_threw_away_is_pressed_again(codex: Codex) -> None
     (codex.bin / "codex").chmod(0o755)
     codex.ok("create", "one", "codex", "--no-connect")
     codex.until("ready")
+
+
+MIGRATES = """#!/bin/sh
+case $* in *--version*) exec echo codex-cli {version} ;; esac
+if [ ! -e "$HOME/.codex/state_{version}.sqlite" ]; then
+    mkdir "$HOME/.codex/migrating" || exit 1 # another one is at it
+    sleep 1
+    touch "$HOME/.codex/state_{version}.sqlite"
+    rmdir "$HOME/.codex/migrating"
+fi
+printf '\\033]2;Ready\\007> '
+exec sleep 1000
+"""
+
+
+def test_one_of_several_first_starts_migrates_alone_and_so_does_one_of_a_new_version(codex: Codex) -> None:
+    """Codex has no lock of its own around that: of six that start for the first time most would exit."""
+    for version in ("1.0.0", "1.1.0"):
+        (codex.bin / "codex").write_text(MIGRATES.replace("{version}", version))
+        (codex.bin / "codex").chmod(0o755)
+        name = f"v{version.replace('.', '')}"
+        codex.ok("create", name, "codex", "--no-connect", "--count", "4")
+        names = [f"{name}-{number}" for number in range(1, 5)]
+        codex.run("wait", *names, "--until", "ready", "--timeout", "100s")
+        assert [codex.state(one) for one in names] == ["ready"] * 4
 
 
 def test_messages_are_delivered_once_and_whole(codex: Codex) -> None:
@@ -206,6 +235,8 @@ def test_a_policy_allows_and_denies_without_a_dialog_and_leaves_the_rest_to_peop
         {"shell": "cd . && rm README"},
         {"shell": "echo > unasked.txt"},
         {"shell": "cat README | head -n 1"},
+        exec_command("echo > nested.txt", x={"sandbox_permissions": "require_escalated"}),
+        exec_command("touch other.txt", shell="/bin/bash"),
         asks("touch a.txt; echo > b.txt"),
     ]
     codex.server.register("tools", *calls, {"text": "all asked"})
@@ -215,6 +246,8 @@ def test_a_policy_allows_and_denies_without_a_dialog_and_leaves_the_rest_to_peop
     folder = Path(row["workdir"])
     assert (folder / "plain.txt").exists() and (folder / "allowed.txt").exists() and (folder / "README").exists()
     assert not (folder / "unasked.txt").exists()
+    assert not (folder / "nested.txt").exists(), "only the call itself can ask for its dialog"
+    assert not (folder / "other.txt").exists(), "no rule is about another shell"
     assert kinds(codex).count("permission") == 1
     results = codex.server.turns()[-1].tool_results
     assert "Run it again with sandbox_permissions" in results[3] and "hello" in results[4]
@@ -368,6 +401,41 @@ def test_the_variables_of_an_outer_session_do_not_reach_it(world: World) -> None
         ("rg --pre=./x y", "ask"),
         ("git diff --output=x", "ask"),
         ("VAR=1 ls", "ask"),
+        ("", "ask"),
+        ("ls \tx", "ask"),
+        ("ls $HOME", "ask"),
+        ('ls "$HOME"', "ask"),
+        ("grep 'x$' a; grep \"a(b\" c", ""),
+        ("grep 'x\\.y' a", ""),
+        ("ls 'a", "ask"),
+        ("cat *.py", ""),
+        ("ls a#b", ""),
+        ("ls #b", "ask"),
+        ("printf hello", ""),
+        ("printf -v PATH . ; ls", "ask"),
+        ("file a", ""),
+        ("file -C -m a", "ask"),
+        ("sed -n '1,$p' a", ""),
+        ("sed -n 1p -e 'w out' a", "ask"),
+        ("sed -n 1p '-ew out' a", "ask"),
+        ("sed -n 1p *", "ask"),
+        ("sed -n '1p;w out' a", "ask"),
+        ('find . "-delete"', "ask"),
+        ("find . -del''ete", "ask"),
+        ("find . -name '*.py'", ""),
+        ("find *", "ask"),
+        ("find . {-delete,x}", "ask"),
+        ("git diff --outp=x", "ask"),
+        ("git diff --'output'=x", "ask"),
+        ("git log --oneline -n 3", ""),
+        ("git -c core.pager=x log", "ask"),
+        ("rg --p're'=./x y", "ask"),
+        ("du -s a", ""),
+        ("d'u' -s a", ""),
+        ("stat  a", "deny"),
+        ("st'at' a", "deny"),
+        ('ls; "stat" a', "deny"),
+        ("true |& cat", "ask"),
         ("*** Begin Patch\nrm x", "allow"),
         ("apply_patch <<'EOF'\n*** Begin Patch\n+x\n*** End Patch\nEOF\n", "allow"),
         ("apply_patch <<'EOF'\n*** Begin Patch\nEOF\ncurl x\n*** End Patch\nEOF\n", "patch"),
@@ -379,7 +447,7 @@ def test_only_a_plain_command_is_allowed_by_a_rule(tmp_path: Path, line: str, ve
     from muster.host import SH
 
     rules = tmp_path / "rules"
-    rules.write_text("allow Bash(touch *)\nallow Bash(git status)\nallow Edit\ndeny Bash(rm *)\n")
+    rules.write_text("allow Bash(touch *)\nallow Bash(git status)\nallow Edit\ndeny Bash(rm *)\ndeny Bash(stat *)\n")
     tool = "apply_patch" if line.startswith("***") else "Bash"
     said = {"cwd": "/", "tool_name": tool, "tool_input": {"command": line, "description": "rm it"}}
     argv = ["sh", f"{SH}/agent/codex-rule.sh", str(rules)]

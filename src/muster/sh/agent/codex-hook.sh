@@ -15,11 +15,41 @@ ruled() { [ -z "$own" ] || sh "$dir/bin/event" answered "\"rule\":\"$rule\""; }
 beside() { sh "$dir/bin/watch" "$@" </dev/null >/dev/null 2>&1 & }
 dialog() { printf %s "$said" >"$dir/client/dialog.$$" && beside dialog "$dir/client/dialog.$$" "$@"; }
 
-# Whether the model itself asked to run this command outside the sandbox: then Codex opens its dialog. The hook is not told, but the
-# call is in the rollout before the hook runs.
-escalated() {
+# Print what the model called this command with, beyond what the hook is told: `escalated` if it asks to run outside the sandbox
+# (then Codex opens its dialog), `shell` if it names another shell. The call is in the rollout before the hook runs. Only keys of the
+# call itself count, not what stands inside their values.
+called() {
 	call=$(printf %s "$said" | sed -n 's/.*"tool_use_id":"\([^"\\]*\)"[^"]*$/\1/p')
-	[ -n "$call" ] && LC_ALL=C grep -aF "\"call_id\":\"$call\"" "$where" | grep -q '\\"sandbox_permissions\\": *\\"require_escalated\\"'
+	[ -n "$call" ] || return 0
+	LC_ALL=C grep -aF "\"call_id\":\"$call\"" "$where" | LC_ALL=C grep -aF '"type":"function_call",' | tail -n 1 | LC_ALL=C awk '
+	{
+		at = index($0, "\"arguments\":\"")
+		text = substr($0, at + 13)
+		if (!at || length(text) > 1000000) exit
+		# First the characters of the string, then the object that they are.
+		for (i = 1; i <= length(text); i++) {
+			c = substr(text, i, 1)
+			if (c == "\"") break
+			if (c == "\\") c = substr(text, ++i, 1)
+			char[++n] = c
+		}
+		for (i = 1; i <= n; i++) {
+			c = char[i]
+			if (c == "{" || c == "[") { depth++; key = depth == 1 }
+			else if (c == "}" || c == "]") depth--
+			else if (c == "," && depth == 1) key = 1
+			else if (c == "\"") {
+				word = ""
+				for (i++; i <= n && char[i] != "\""; i++) {
+					if (char[i] == "\\") word = word char[i++]
+					if (depth == 1 && length(word) < 100) word = word char[i]
+				}
+				if (depth != 1) continue
+				if (key) { name = word; key = 0; if (name == "shell" || name ~ /\\/) print "shell" }
+				else if (name == "sandbox_permissions" && word == "require_escalated") print "escalated"
+			}
+		}
+	}'
 }
 refuse() {
 	printf '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"%s"}}\n' "$1"
@@ -29,6 +59,9 @@ rest=${said#*\"tool_name\":\"}
 rule=
 if [ -f "$dir/client/rules" ]; then
 	case $1 in tool | permission) rule=$(printf %s "$said" | sh "$dir/bin/rule" "$dir/client/rules") ;; esac
+	# No rule is about what another shell makes of a command.
+	case $1,$rest in tool,'Bash"'* | permission,'Bash"'*) call=$(called) ;; *) call= ;; esac
+	case $call,$rule in *shell*,allow | *shell*,) rule=ask ;; esac
 fi
 # A question to the user comes as a tool of this name; no hook tells when it is open.
 case $1,$rule,$rest in
@@ -56,10 +89,13 @@ tool,patch)
 	;;
 tool,ask)
 	tell "$@"
-	if ! escalated; then
+	case $call in
+	*escalated*) ;;
+	*)
 		refuse "No rule of the user allows this command. Run it again with sandbox_permissions set to require_escalated and a justification, so that the user is asked."
 		ruled
-	fi
+		;;
+	esac
 	;;
 prompt,*)
 	tell "$@"

@@ -17,9 +17,32 @@ elif [ -f "$dir/session/client.jsonl" ]; then
 	set -- resume "$id" -C "$PWD" "$@"
 fi
 # A session of the shared daemon would run without our hooks. Versions that have no daemon do not know the option either.
-if codex --no-daemon --version </dev/null >"$dir/client/version" 2>/dev/null; then
+if version=$(codex --no-daemon --version </dev/null 2>/dev/null); then
 	set -- --no-daemon "$@"
+else
+	version=$(codex --version </dev/null 2>/dev/null)
 fi
 printf '%s\n' "$$" >"$dir/client/pid"
+
+# At its first start, and at the first of a new version, it migrates its databases, and two that do so at once fail. So one goes
+# first, and the others wait until its watch says that it is up.
+home=${CODEX_HOME:-$HOME/.codex}
+shared=${dir%/agents/*}/versions
+mark=$shared/codex-$(printf %s "$home" | cksum | tr -d ' ')
+migrated() { [ "$(cat "$mark" 2>/dev/null)" = "$version" ] && ls "$home"/state_*.sqlite >/dev/null 2>&1; }
+waited=0
+while ! migrated && [ "$waited" -lt 600 ] && mkdir -p "$shared"; do
+	if mkdir "$mark.lock" 2>/dev/null; then
+		printf '%s\n' "$$" >"$mark.lock/pid"
+		printf '%s\n' "$version" >"$mark.lock/version"
+		printf '%s\n' "$mark" >"$dir/client/migrates"
+		break
+	fi
+	first=$(cat "$mark.lock/pid" 2>/dev/null)
+	# The first one was killed, and so was its watch.
+	[ -z "$first" ] || kill -0 "$first" 2>/dev/null || rm -rf "$mark.lock"
+	sleep 0.1
+	waited=$((waited + 1))
+done
 sh "$dir/bin/watch" start "$how" </dev/null >/dev/null 2>&1 &
 exec codex "$@"

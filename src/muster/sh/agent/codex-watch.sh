@@ -20,10 +20,16 @@ size() { wc -c 2>/dev/null <"$1" || echo 0; }
 
 case $what in
 start)
+	# Others may wait for this one to be up, see codex-run.
+	up() { [ -z "$mark" ] || { mv -f "$mark.lock/version" "$mark" && rm -rf "$mark.lock" && mark=; }; }
+	mark=$(cat "$dir/client/migrates" 2>/dev/null) && rm -f "$dir/client/migrates"
+	trap '[ -z "$mark" ] || rm -rf "$mark.lock"' EXIT
 	calm=0 seen=0
 	while alive && [ "$calm" -lt 3 ]; do
 		pause 0.2
-		case $(title) in
+		shown=$(title)
+		case $shown in Ready | *Working* | *'Action Required'*) up ;; esac
+		case $shown in
 		Ready) calm=$((calm + 1)) ;;
 		*Working* | *'Action Required'*) exit 0 ;;
 		*) calm=0 ;;
@@ -32,6 +38,7 @@ start)
 		# At its start the client throws away what was typed before: where the dialog stays, the key is pressed again after a while.
 		case $(pane capture-pane -p) in
 		*'Hooks need review'*'esc skip'*)
+			up
 			[ $((seen % 20)) != 0 ] || pane send-keys Escape
 			seen=$((seen + 1))
 			;;
