@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .model import Agent, Alarm
+from .model import Agent, Alarm, is_id
 
 #: Progress of a verb that may have been killed half-way, so it is read from the host. Nothing is located by it.
 HOST_FIELDS = ("phase", "creator", "trash")
@@ -30,8 +30,11 @@ class Binding(NamedTuple):
     """Former values of fields that are being changed: the host may still have these."""
 
 
-def write(home: str, place: str, agent: Agent, before: Agent | None = None) -> None:
-    """Keep `agent` as the record that counts. `before`: the host may have the fields of this one until the next call."""
+def write(home: str, place: str, agent: Agent, before: Agent | None = None, sync: bool = True) -> None:
+    """Keep `agent` as the record that counts. `before`: the host may have the fields of this one until the next call.
+
+    Without `sync` a power failure may bring the former copy back.
+    """
     path = _path(home, place, agent.id)
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     changed = (
@@ -41,10 +44,12 @@ def write(home: str, place: str, agent: Agent, before: Agent | None = None) -> N
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             json.dump({"agent": agent.to_json(), "before": changed}, file)
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
-        _sync(os.path.dirname(path))
+        if sync:
+            _sync(os.path.dirname(path))
     except OSError:
         try:
             os.unlink(temporary)
@@ -84,6 +89,8 @@ def _sync(folder: str) -> None:
 
 def read(home: str, place: str, agent_id: str) -> Binding | None:
     """Return the copy of an agent's record, or None if there is none that can be read."""
+    if not is_id(agent_id):
+        return None
     path = _path(home, place, agent_id)
     try:
         info = os.stat(path)
@@ -130,8 +137,8 @@ def bind(told: Agent, binding: Binding | None, host_home: str) -> tuple[Agent, t
     # A change that was cut off: the host still has what muster itself had written there before.
     old = [field for field in binding.before if _text(getattr(told, field)) == _text(binding.before[field])]
     agent = ours._replace(**{field: getattr(told, field) for field in (*HOST_FIELDS, *old)})
-    if told.phase in ("creating", "unreadable"):
-        return agent, ()  # the record is not written yet, or cannot be read, which its state says
+    if told.phase == "unreadable" or (told.phase == "creating" and ours.phase == "creating"):
+        return agent, ()  # the record cannot be read, which its state says, or is not written yet
     alarms = [
         Alarm(field, _text(getattr(ours, field)), _text(getattr(told, field)))
         for field in Agent._fields
@@ -141,6 +148,8 @@ def bind(told: Agent, binding: Binding | None, host_home: str) -> tuple[Agent, t
     ]
     if told.name not in (ours.name, binding.before.get("name")):
         alarms.append(Alarm("name", ours.name, told.name))
+    if told.phase == "creating" and binding.before.get("phase") != "creating":
+        alarms.append(Alarm("phase", ours.phase, told.phase))
     return agent, tuple(alarms)
 
 
@@ -174,6 +183,14 @@ def _text(value: object) -> str:
     return json.dumps(value) if isinstance(value, list | tuple | dict) else str(value)
 
 
+def named(home: str, place: str, name: str) -> bool:
+    """Whether there is a copy of the record of an agent that has this name."""
+    copies = (read(home, place, agent_id) for agent_id in ids(home, place))
+    return any(copy is not None and copy.agent.name == name for copy in copies)
+
+
 def _path(home: str, place: str, agent_id: str) -> str:
+    if not is_id(agent_id):
+        raise ValueError(f"{agent_id!r} is no id of an agent")
     folder = "at-" + "".join(char if char.isalnum() or char in "-_" else f"%{ord(char):x}" for char in place)
     return os.path.join(home, "bindings", folder if place else "here", f"{agent_id}.json")

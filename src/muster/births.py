@@ -59,14 +59,17 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
     try:
         if host.name:
             hosts.remember(fleet.home, host)
-        fleet.bind(host, agent)
+        first = agent
+        fleet.bind(host, first)
         fleet.step("create", "claim", agent.name)
         agent = workdirs.lay(fleet, host, agent, plan)
         workdirs.furnish(fleet, host, agent, plan)
         fleet.step("create", "seed", agent.name)
         agent, files = _prepare(kind, agent, spec, session, rules)
-        fleet.bind(host, agent)
+        # Until the record is written the host has the one that claimed the name.
+        fleet.bind(host, agent, first._replace(folder=""))
         store.write(host, agent, {**files, **notify.files(fleet, host, agent)})
+        fleet.bind(host, agent, sync=False)
         fleet.step("create", "record", agent.name)
         program = kind.argv[0] if kind.versions else ""
         version = plugins.version(tmux.start(host, agent.id, spec.memory, program=program) or "")

@@ -124,10 +124,10 @@ class Fleet:
             self._hosts[place] = hosts.find(address, self.config.section("hosts"))
         return self._hosts[place]
 
-    def bind(self, host: Host, agent: Agent, before: Agent | None = None) -> None:
+    def bind(self, host: Host, agent: Agent, before: Agent | None = None, *, sync: bool = True) -> None:
         """Keep this machine's own copy of a record that is about to be written to a host."""
         try:
-            bindings.write(self.home, hosts.place_of(host), agent, before)
+            bindings.write(self.home, hosts.place_of(host), agent, before, sync)
         except OSError as error:
             raise MusterError(f"cannot keep the record of {agent.name}: {error.strerror}: {self.home}") from error
 
@@ -249,8 +249,11 @@ class Fleet:
         """The one agent of that exact name, asked for on its own host only; None where there is none."""
         address = Address.parse(name)
         for status in self._glance(self.host(address), one=(address.name, "")).statuses:
-            if status.agent.name == address.name:  # a host may hand out another agent under this name
-                return self._found(status)
+            if status.agent.name != address.name:
+                continue  # a host may hand out another agent under this name
+            if not status.bound and bindings.named(self.home, address.place, address.name):
+                return None  # an agent that muster made has this name: all agents of the host have to be looked at
+            return self._found(status)
         return None
 
     def look(self, one: Found) -> Status:
@@ -385,7 +388,7 @@ class Fleet:
 
     def exec(self, one: Found, argv: Sequence[str], *, terminal: bool, **streams: Any) -> subprocess.Popen[bytes]:
         """A command in the agent's work dir, on the caller's own streams."""
-        command = ["sh", "-c", shell_file("exec"), "muster-exec", one.host.home, one.agent.id, *argv]
+        command = ["sh", "-c", shell_file("exec"), "muster-exec", one.host.home, one.agent.id, one.agent.cwd, *argv]
         if terminal:
             return self.local.stream(one.host.attach(command), **streams)
         return one.host.stream(command, **streams)
@@ -600,9 +603,9 @@ class Fleet:
         host = self.host(address)
         if address.place not in surveys:
             surveys[address.place] = self._survey(host)
-        for status in surveys[address.place]:
-            if status.agent.name == address.name:
-                return Found(host, status)
+        named = [status for status in surveys[address.place] if status.agent.name == address.name]
+        if named:
+            return Found(host, max(named, key=lambda status: status.bound))
         listing = self.survey()
         raise NotFound(f"there is no agent {address}", _nearest(address, listing.statuses))
 

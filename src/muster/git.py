@@ -18,6 +18,8 @@ from .errors import MusterError, NotFound, Refused
 from .host import SH, CommandFailed, Host, output, shell_file
 
 Key = TypeVar("Key")
+#: Commits that a host says it has; more do not fit into a command line.
+HAVES_MAX = 400
 
 
 class Repo(NamedTuple):
@@ -328,9 +330,15 @@ def rename(host: Host, tree: Tree, branch: str) -> Tree:
     return tree._replace(branch=branch if tree.gitdir else tree.branch)
 
 
-def patch(host: Host, folder: str, changes: bytes | IO[bytes]) -> None:
-    """Apply a binary diff to a folder that need not be a repository, wholly or (`Refused`) not at all."""
-    _ask(host, "work", "patch", folder, input=changes, what=f"cannot change {folder}")
+def patch(host: Host, folder: str, changes: bytes | IO[bytes]) -> list[str]:
+    """Apply a binary diff to a folder that need not be a repository, wholly or (`Refused`) not at all.
+
+    Returns the paths that it changed, as `git apply` read them.
+    """
+    told = _ask(host, "work", "patch", folder, input=changes, what=f"cannot change {folder}")
+    return [
+        line.partition(b"\t")[2].partition(b"\t")[2].decode("utf-8", "replace") for line in told.split(b"\0") if line
+    ]
 
 
 # --- snapshots
@@ -382,7 +390,8 @@ def _where(tree: Tree) -> tuple[str, str, str, str]:
 
 def _haves(host: Host, gitdir: str, want: str = "", objects: str = "", format: str = "", common: str = "") -> list[str]:
     """Commits a pack for `gitdir` may build on; `want` among them says that nothing need be sent."""
-    return _text(_ask(host, "seed", "haves", gitdir, want, objects, format, common)).split()
+    told = _text(_ask(host, "seed", "haves", gitdir, want, objects, format, common)).split()
+    return [have for have in told if _is_commit(have)][:HAVES_MAX]
 
 
 _scripts: dict[str, str] = {}
@@ -475,9 +484,13 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _sha(text: str) -> str:
     """A host may answer anything: only the name of a commit is one."""
-    if len(text) not in (40, 64) or not set(text) <= set("0123456789abcdef"):
+    if not _is_commit(text):
         raise MusterError(f"git gave {text[:80]!r} where a commit was expected")
     return text
+
+
+def _is_commit(text: str) -> bool:
+    return len(text) in (40, 64) and set(text) <= set("0123456789abcdef")
 
 
 def _whole(*commits: str) -> None:

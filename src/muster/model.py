@@ -23,6 +23,7 @@ PERMISSIONS = ("ask", "policy", "bypass")
 
 NAME_MAX = 63
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*\Z")
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\Z")
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*\Z")
 
 
@@ -36,6 +37,16 @@ def check_name(name: str) -> str:
             "use letters, digits, - and _, and do not begin with -",
         )
     return name
+
+
+def is_id(text: str) -> bool:
+    """Whether this can be the id of an agent. Ids become file names, so what a host tells is checked before it is used."""
+    return bool(_ID.match(text))
+
+
+def whole(text: str) -> int | None:
+    """Return a whole number that a host told, or None if it is none or too long to be meant."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 class Address(NamedTuple):

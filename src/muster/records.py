@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import cast, store, tmux
 from .errors import MusterError, NotFound
 from .host import Found, Host
-from .model import Address, Agent
+from .model import Address, Agent, whole
 
 if TYPE_CHECKING:
     from .fleet import Fleet
@@ -67,7 +67,7 @@ def recording(fleet: Fleet, name: str | Found, idle: float | None) -> Iterator[s
     left = find(fleet, name)
     wanted = ("rec/*.raw", "rec/*.timing", "rec/*.meta")
     files = store.opened(left.host, left.agent.id, os.path.join(fleet.home, "tmp"), *wanted)
-    numbers = sorted({int(path[4:].split(".")[0]) for path in files if path.endswith(".raw") and path[4:-4].isdigit()})
+    numbers = _launches(files)
     casts = []
     for number in numbers:
         told = files.get(f"rec/{number}.meta")
@@ -178,7 +178,13 @@ def _lines(files: dict[str, bytes]) -> list[dict[str, Any]]:
 
 
 def _newest(files: dict[str, bytes]) -> tuple[bytes | None, dict[str, Any]]:
-    numbers = [int(path[4:-4]) for path in files if path.endswith(".raw") and path[4:-4].isdigit()]
+    numbers = _launches(files)
     if not numbers:
         return None, {}
     return files[f"rec/{max(numbers)}.raw"], cast.meta(files.get(f"rec/{max(numbers)}.meta", b""))
+
+
+def _launches(files: Mapping[str, object]) -> list[int]:
+    """The numbers of the launches that these files record."""
+    numbers = (whole(path[4:-4]) for path in files if path.startswith("rec/") and path.endswith(".raw"))
+    return sorted({number for number in numbers if number is not None and f"rec/{number}.raw" in files})

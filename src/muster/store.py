@@ -14,12 +14,15 @@ import os
 import socket
 import threading
 from contextlib import AbstractContextManager
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from .cast import last_line
 from .errors import MusterError, NotFound, Refused
 from .host import CommandFailed, Host, checked, output, script, shell_file
-from .model import Agent, Load, check_name
+from .model import Agent, Load, check_name, is_id, whole
+
+if TYPE_CHECKING:
+    import tarfile
 
 ANSWER_SECONDS = 5.0
 FULL = ("No space left", "Disk quota exceeded")
@@ -101,7 +104,7 @@ def survey(
                 names[file.removeprefix("names/")] = content
             elif agent_id in files:
                 files[agent_id][file] = content
-        elif kind == "dir":
+        elif kind == "dir" and is_id(rest):
             files[rest] = {}
         elif kind == "gone":
             files.pop(rest, None)
@@ -109,17 +112,17 @@ def survey(
             name, dead, code, signal, pid, command, retries = (*rest.split(" ", 6), "", "")[:7]
             panes[name] = {
                 "dead": dead == "1",
-                "status": int(code) if code.isdigit() else None,
-                "signal": _int(signal),
-                "pid": _int(pid),
+                "status": whole(code),
+                "signal": whole(signal) or 0,
+                "pid": whole(pid) or 0,
                 "command": command,
-                "retries": _int(retries) > 0,
+                "retries": bool(whole(retries)),
             }
         elif kind == "alive":
             agent_id, _, count = rest.partition(" ")
-            processes[agent_id] = _int(count)
+            processes[agent_id] = whole(count) or 0
         elif kind == "now":
-            now = float(rest)
+            now = _number(rest) or 0.0
         elif kind == "home":
             home = rest
         elif kind == "load":
@@ -135,7 +138,7 @@ def survey(
         # Of one that was made nobody asks who made it.
         asked = agent.creator and (agent.phase or "started" not in events)
         maker = alive(agent.creator, machine) if asked else None
-        if agent.phase == "creating" and names.get(agent.name) != agent_id and maker:
+        if agent.phase == "creating" and names.get(agent.name) != agent_id and maker and agent_id not in panes:
             continue  # it does not have its name yet, and may not get it
         if status := _status(agent, found):
             events["client"] = status
@@ -157,7 +160,7 @@ def survey(
 
 
 def _load(text: str) -> Load:
-    words = [float(word) if word.replace(".", "", 1).isdigit() else None for word in text.split(" ")]
+    words = [_number(word) for word in text.split(" ")]
     busy, cores, memory, disk = (*words, None, None, None, None)[:4]
     kb = 1024.0
     return Load(busy, cores, None if memory is None else memory * kb, None if disk is None else disk * kb)
@@ -185,7 +188,7 @@ def claim(host: Host, agent: Agent) -> str:
         )
     if done.returncode:
         raise plainly(CommandFailed("create", done.returncode, done.stderr))
-    return done.stdout.decode().strip()
+    return done.stdout.decode("utf-8", "surrogateescape").strip()
 
 
 def write(host: Host, agent: Agent, files: dict[str, bytes] | None = None) -> None:
@@ -200,7 +203,8 @@ def put(host: Host, agent: Agent, files: dict[str, bytes]) -> None:
 
 
 def _put(host: Host, agent: Agent, files: dict[str, bytes], new: str) -> None:
-    done = script(host, "put", agent.id, new, input=tar(files))
+    folders = {name[:at] for name in files for at, char in enumerate(name) if char == "/"}
+    done = script(host, "put", agent.id, new, *sorted(folders), input=tar(files))
     if done.returncode == NotFound.exit_code:
         raise NotFound(f"{agent.name} is gone", "muster list")
     if done.returncode:
@@ -248,10 +252,7 @@ def lock(host: Host, agent_id: str, name: str, minutes: int) -> str:
             raise plainly(CommandFailed(f"cannot lock {agent_id}", done.returncode, done.stderr))
         holder = done.stdout.decode("utf-8", "replace").strip()
         machine, pid, born, *_ = [*holder.split(":"), "", "", ""]
-        if (
-            not pid.isdigit()
-            or alive({"machine": machine, "pid": int(pid), "born": born}, mine["machine"]) is not False
-        ):
+        if alive({"machine": machine, "pid": whole(pid), "born": born}, mine["machine"]) is not False:
             return ""
         dead = holder
     return ""
@@ -291,9 +292,9 @@ def opened(host: Host, agent_id: str, scratch: str, *names: str) -> dict[str, IO
         return {}
     kept.seek(0)
     try:
-        members = tarfile.open(fileobj=kept)  # noqa: SIM115
-        found = {member.name.removeprefix("./"): members.extractfile(member) for member in members if member.isfile()}
-    except tarfile.TarError as error:
+        members = members_of(kept)
+        found = {member.name.removeprefix("./"): members.extractfile(member) for member in members if plain(member)}
+    except (tarfile.TarError, ValueError, OverflowError, OSError) as error:
         raise MusterError("what the host sent was cut off", "try again") from error
     return {name: file for name, file in found.items() if file}
 
@@ -331,14 +332,32 @@ def untar(archive: bytes) -> dict[str, bytes]:
 
     files = {}
     try:
-        with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+        with members_of(io.BytesIO(archive)) as members:
             for member in members:
-                content = members.extractfile(member) if member.isfile() else None
+                content = members.extractfile(member) if plain(member) and member.size <= len(archive) else None
                 if content is not None:
                     files[member.name.removeprefix("./")] = content.read()
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError, OverflowError, OSError) as error:
         raise MusterError("what the host sent was cut off", "try again") from error
     return files
+
+
+def members_of(archive: IO[bytes], mode: str = "r:") -> tarfile.TarFile:
+    """Open a tar that a host made. It is not unpacked if it is compressed, and no header leads the reader backwards."""
+    import tarfile
+
+    class Header(tarfile.TarInfo):
+        def _block(self, count: int) -> int:
+            if count < 0:
+                raise tarfile.ReadError("a header with a negative size")
+            return super()._block(count)  # type: ignore[misc, no-any-return]  # the method is not in the stubs
+
+    return tarfile.open(fileobj=archive, mode=mode, tarinfo=Header)  # type: ignore[call-overload, no-any-return]  # a mode that varies
+
+
+def plain(member: tarfile.TarInfo) -> bool:
+    """Whether it is a plain file. A sparse one may claim any size, whatever is sent."""
+    return member.isreg() and not member.issparse() and member.size >= 0
 
 
 def _member(name: bytes, mode: int, content: bytes, kind: bytes) -> bytes:
@@ -410,15 +429,16 @@ _last_line = functools.lru_cache(2000)(last_line)
 
 def alive(creator: dict[str, Any], machine: str) -> bool | None:
     """Whether the process that made the record lives; None when it is on another machine."""
-    if creator.get("machine") != machine or not isinstance(creator.get("pid"), int):
+    pid = creator.get("pid")
+    if creator.get("machine") != machine or not isinstance(pid, int) or not 0 < pid < 1 << 31:
         return None
     try:
-        os.kill(creator["pid"], 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except OSError:
         pass
-    return creator.get("born", "") in ("", _born(creator["pid"]))
+    return creator.get("born", "") in ("", _born(pid))
 
 
 def _born(pid: int) -> str:
@@ -469,8 +489,9 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _int(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+def _number(text: str) -> float | None:
+    """Return a plain decimal number, or None."""
+    return float(text) if len(text) < 40 and text.isascii() and text.replace(".", "", 1).isdigit() else None
 
 
 def plainly(error: MusterError) -> MusterError:

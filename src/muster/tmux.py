@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from .errors import Refused
 from .host import SH, CommandFailed, Host, checked, script, shell_file
+from .model import whole
 
 COLS, ROWS = 200, 50
 
@@ -26,7 +28,7 @@ def start(
         return None
     if done.returncode == 5:
         raise Refused(
-            f"--memory cannot be kept here: {done.stderr.decode().strip()}",
+            f"--memory cannot be kept here: {done.stderr.decode('utf-8', 'replace').strip()}",
             "leave --memory out, or use a container host",
         )
     if done.returncode:
@@ -59,7 +61,7 @@ def stop(host: Host, agent_ids: Sequence[str], grace: float = 5.0) -> dict[str, 
         for line in said.decode("utf-8", "replace").splitlines():
             agent_id, *words = line.split(" ")
             if len(words) == 2 and agent_id in ids:
-                found[agent_id] = Stopped(words[0] == "1", int(words[1]) if words[1].isdigit() else 0)
+                found[agent_id] = Stopped(words[0] == "1", whole(words[1]) or 0)
     return found
 
 
@@ -100,7 +102,7 @@ def switch(host: Host, agent_id: str, client: str, again: list[str]) -> list[str
     does not have: its client is exchanged for one that runs `again`, and comes back when that one is left.
     """
     theirs = client.partition(",")[0]
-    ours = checked(host, "tmux", "socket", agent_id).decode().strip()
+    ours = os.fsdecode(checked(host, "tmux", "socket", agent_id)).strip()
     if _same(theirs, ours):
         return ["tmux", "-S", ours, "switch-client", "-t", f"={agent_id}:"]
     asked = ["tmux", "-S", theirs, "display-message", "-p", "#{session_id}"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from . import bindings, evidence, fanout, git, hosts, store, tmux
 from .errors import MusterError, NotFound, Refused, UsageError
 from .host import CommandFailed, Found, Host, checked, script
-from .model import Address, Agent, Status, check_name
+from .model import Address, Agent, Status, check_name, is_id, whole
 from .workdirs import tree, unregister
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Gone(NamedTuple):
     @property
     def destroyed(self) -> float:
         value = self.agent.trash.get("destroyed", 0.0)
-        return float(value) if isinstance(value, int | float) else 0.0
+        return float(value) if isinstance(value, int | float) and 0 <= value < 1e11 else 0.0
 
     @property
     def kept(self) -> list[str]:
@@ -171,7 +171,8 @@ def restore(fleet: Fleet, name: str, new: str) -> Found:
     done = script(host, "trash", "back", agent.id, agent.name)
     if done.returncode == 17:
         raise Refused(
-            f"cannot bring {name} back: {done.stderr.decode().strip()}", f"muster restore {name} --as ANOTHER-NAME"
+            f"cannot bring {name} back: {done.stderr.decode('utf-8', 'replace').strip()}",
+            f"muster restore {name} --as ANOTHER-NAME",
         )
     if done.returncode:
         raise CommandFailed(f"cannot bring {name} back", done.returncode, done.stderr)
@@ -263,7 +264,7 @@ def _left_over(fleet: Fleet, host: Host, limit: float, yes: bool) -> list[dict[s
     minutes = str(int(limit // 60))
     for line in checked(host, "trash", "left", minutes).decode("utf-8", "replace").splitlines():
         kind, name, kilobytes, old = [*line.split("\t"), "", "", ""][:4]
-        size = int(kilobytes) * 1024 if kilobytes.isdigit() else 0
+        size = (whole(kilobytes) or 0) * 1024
         if kind in LEFT:
             verdict, action = LEFT[kind]
             action = _done(
@@ -364,7 +365,7 @@ def _read(fleet: Fleet, host: Host) -> list[Gone]:
             check_name(told.name)
         except (ValueError, RecursionError, UsageError):
             continue
-        if told.id == name:
+        if told.id == name and is_id(name):
             found.append(Gone(host, fleet.bound(host, told, home)[0]))
     return found
 

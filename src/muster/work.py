@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterable
@@ -89,7 +92,7 @@ def pull(
         if not home.top:
             raise UsageError(f"{home.common} is bare, nothing is checked out", f"leave --{how} out")
         message = f"Merge the work of {agent.name}" if how == "merge" else f"{agent.name}: all changes"
-        before, after = git.integrate(fleet.local, home.top, branch, how, message)
+        before, after = git.integrate(fleet.local, home.top, f"refs/heads/{branch}", how, message)
         result |= {"head": after, "merged": before != after, "from": before, "to": after}
     return result
 
@@ -103,6 +106,8 @@ def pull_files(fleet: Fleet, one: Found, patterns: list[str], to: str) -> list[s
     """Bring plain files of the work dir; links, devices and paths that lead outside are not followed."""
     import tarfile
 
+    from . import store
+
     for pattern in patterns:
         if pattern.startswith("/") or ".." in pattern.split("/"):
             raise UsageError(f"--files {pattern}: patterns are inside the work dir")
@@ -110,20 +115,21 @@ def pull_files(fleet: Fleet, one: Found, patterns: list[str], to: str) -> list[s
     argv = ["sh", "-c", shell_file("files"), "muster-files", one.host.home, one.agent.workdir, *patterns]
     sending = one.host.stream(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert sending.stdout
-    written, size = [], 0
+    written, unasked, size = [], [], 0
     try:
-        with tarfile.open(fileobj=sending.stdout, mode="r|") as members:
+        with store.members_of(sending.stdout, "r|") as members:
             for member in members:
                 parts = member.name.removeprefix("./").split("/")
-                content = members.extractfile(member) if member.isfile() else None
-                if content is None or ".." in parts or member.name.startswith("/"):
+                content = members.extractfile(member) if store.plain(member) else None
+                if content is None or not any(_asked_for(parts, pattern) for pattern in patterns):
+                    unasked.append(member.name)
                     continue
                 size += member.size
                 if size > FILES_CAP:
                     raise Refused("the files are larger than 1 GB", "name fewer of them")
                 _write(os.path.join(target, *parts), content, target)
                 written.append("/".join(parts))
-    except tarfile.ReadError:
+    except (tarfile.TarError, ValueError, OverflowError):
         if written:
             raise MusterError("the transfer was cut off", "pull again") from None
     finally:
@@ -136,6 +142,12 @@ def pull_files(fleet: Fleet, one: Found, patterns: list[str], to: str) -> list[s
         )
     if code:
         raise MusterError("the transfer was cut off", "pull again")
+    if unasked:
+        raise Refused(
+            f"wrote {len(written)} files; {one.status.address} also sent what was not asked for, which was not written: "
+            + ", ".join(repr(name[:80]) for name in unasked[:5]),
+            f"do not trust this host; muster explain {one.status.address}",
+        )
     return sorted(written)
 
 
@@ -230,7 +242,8 @@ def _pull_folder(fleet: Fleet, one: Found, how: str, to: str) -> dict[str, Any]:
     folder = os.path.join(fleet.cwd, to) if to else one.agent.repo
     result: dict[str, Any] = {"branch": None, "changed": changed, "commits": 0, "merged": False, "folder": folder}
     if how and changed:
-        git.patch(fleet.local, folder, git.diff(one.host, tree(one.agent), binary=True))
+        # What was changed is told by the patch: the host may have listed something else.
+        result["changed"] = git.patch(fleet.local, folder, git.diff(one.host, tree(one.agent), binary=True))
         result["merged"] = True
     return result
 
@@ -270,15 +283,37 @@ def _comparable(agent: Agent) -> None:
         )
 
 
+def _asked_for(parts: list[str], pattern: str) -> bool:
+    """Whether a file that a host sent is one that this pattern names, or in a folder that it names; never one of git's own."""
+    if any(part in ("", ".", "..") or _is_git(part) for part in parts):
+        return False
+    wanted = [part for part in re.sub(r"\\(.)", r"[\1]", pattern).split("/") if part not in ("", ".")]
+    return len(wanted) <= len(parts) and all(
+        fnmatch.fnmatchcase(part, want) and (part[0] != "." or want[0] in ".[")
+        for part, want in zip(parts, wanted, strict=False)
+    )
+
+
+def _is_git(part: str) -> bool:
+    """Whether some file system takes this for `.git`: without regard to case, invisible characters, or what stands at the end."""
+    visible = re.sub("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]", "", part)
+    return visible.partition(":")[0].rstrip(". ").lower() in (".git", "git~1")
+
+
 def _write(path: str, content: Any, within: str) -> None:
     import shutil
 
     folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
     real, root = os.path.realpath(folder), os.path.realpath(within)
     if real != root and not real.startswith(root + os.sep):
         raise Refused(f"{folder} leads out of {within}", "choose another folder with --to")
     temporary = f"{path}.{os.getpid()}.part"
-    with open(temporary, "wb") as file:
-        shutil.copyfileobj(content, file)
-    os.replace(temporary, path)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with open(temporary, "xb") as file:
+            shutil.copyfileobj(content, file)
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise MusterError(f"cannot write {path}: {error.strerror}", "choose another folder with --to") from error

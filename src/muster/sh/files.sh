@@ -1,5 +1,6 @@
 # shellcheck shell=sh
 # files WORKDIR PATTERN…: plain files of a work dir as a tar; a folder stands for what is in it. No link is followed.
+[ ! -h "$1" ] || die 1 "the work dir was replaced by a link: $1"
 cd "$1" || die 1 "the work dir is gone: $1"
 shift
 mu_tmp=$(mu_scratch)

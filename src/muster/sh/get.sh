@@ -3,12 +3,12 @@
 # Of a file that has grown beyond all caps (only an agent itself can do that) the end is sent.
 mu_id=$1 mu_cap=134217728
 shift
-cd "$mu_home/agents/$mu_id" 2>/dev/null || cd "$mu_home/trash/$mu_id/agent" 2>/dev/null || die 3 "no agent $mu_id"
+mu_enter "$mu_id" trash
 mu_count=$#
 while [ "$mu_count" -gt 0 ]; do
 	# Names may be patterns.
 	for mu_file in $1; do
-		if [ -f "$mu_file" ] && [ ! -h "$mu_file" ]; then set -- "$@" "$mu_file"; fi
+		if [ -f "$mu_file" ] && ! mu_linked "$mu_file"; then set -- "$@" "$mu_file"; fi
 	done
 	shift
 	mu_count=$((mu_count - 1))

@@ -132,25 +132,38 @@ unmake() {
   git --git-dir="$common" update-ref -d "$hold" || :
 }
 
+# .gitmodules may be the work of an agent: only what both sides have as a submodule is filled, under the one name that there is for
+# its path, from the user's own copy and from nowhere else.
 fill() { # FROM TO [DEPTH]: submodules, from the copies that are checked out already
-  [ -f "$2/.gitmodules" ] || return 0
+  if [ ! -f "$2/.gitmodules" ] || [ -h "$2/.gitmodules" ]; then return 0; fi
   git config -f "$2/.gitmodules" --name-only --get-regexp '^submodule\..*\.path$' >"$tmp/modules${3-}" || :
   while IFS= read -r key; do
     name=${key#submodule.}
     name=${name%.path}
     path=$(git config -f "$2/.gitmodules" "$key")
     case /$path/ in */../* | //*) continue ;; esac
-    [ -e "$1/$path/.git" ] || continue
+    if [ ! -e "$1/$path/.git" ] || ! is_submodule "$1" "$path" || ! is_submodule "$2" "$path"; then continue; fi
+    [ "$(git config -f "$2/.gitmodules" -z --get-regexp '^submodule\..*\.path$' | tr '\n\0' '\001\n' | awk -F '\001' '{ print $2 }' |
+      grep -cxF -e "$path")" = 1 ] || continue
     (
       from=$(git -C "$1/$path" rev-parse --absolute-git-dir)
       at=$(git -C "$1/$path" rev-parse HEAD)
       url=$(git -C "$1/$path" config remote.origin.url || :)
-      git -C "$2" -c protocol.file.allow=always -c "submodule.$name.url=$from" submodule --quiet update --init -- "$path"
+      # As variables: on a command line a key ends at its first "=", and the rest of the name would be a setting.
+      export GIT_ALLOW_PROTOCOL=file GIT_CONFIG_COUNT=9 GIT_CONFIG_KEY_7="submodule.$name.url" GIT_CONFIG_VALUE_7="$from" \
+        GIT_CONFIG_KEY_8="submodule.$name.update" GIT_CONFIG_VALUE_8=checkout
+      git -C "$2" submodule --quiet update --init -- "$path"
+      export GIT_CONFIG_COUNT=7
       git -C "$2/$path" checkout -q --detach "$at"
       [ -z "$url" ] || git -C "$2/$path" config remote.origin.url "$url"
       fill "$1/$path" "$2/$path" "${3-}+"
     ) >&2 </dev/null
   done <"$tmp/modules${3-}"
+}
+
+is_submodule() { # TOP PATH
+  case $(GIT_LITERAL_PATHSPECS=1 git -C "$1" ls-files -s -- "$2") in 160000\ *) ;; *) return 1 ;; esac
+  [ ! -h "$1/$2" ]
 }
 
 # Commits to build on, and those of the WANTs (separated by blanks) that are there. @KEY is a host's cache of one origin; a

@@ -205,12 +205,13 @@ do_rename() { # GITDIR OLD NEW; a branch that is not there any more was renamed 
   again git branch -m -- "$2" "$3"
 }
 
-do_patch() { # FOLDER: a patch on stdin, for a folder that need not be a repository
+do_patch() { # FOLDER: a patch on stdin, for a folder that need not be a repository; prints what it changes
   cat >"$tmp/patch"
   cd -- "$1"
   export GIT_DIR="$tmp/none" # outside any repository: only the folder counts
   git apply --check "$tmp/patch" 2>"$tmp/err" ||
     refuse "the changes do not fit the folder: $(sed -n 's/^error: //p' "$tmp/err" | head -n 3 | paste -s -d ' ' -)" "look at them with muster diff"
+  git apply --numstat -z "$tmp/patch"
   git apply --whitespace=nowarn "$tmp/patch"
 }
 

@@ -82,6 +82,7 @@ mu_own='#{?@pane,#{==:#{@pane},#{pane_id}},1}'
 # Print the transcript that the client of an agent (DIR is its folder) says it keeps, if that is one: a file of the agent's own,
 # or one that lies and is called as clients keep their conversations. The agent could name any other file of the user's.
 mu_transcript() { # DIR
+	if [ -h "$1" ] || [ -h "$1/ev" ] || [ -h "$1/ev/session" ]; then return 0; fi
 	mu_file=$(sed -n 's/.*"where":"\([^"\\]*\)".*/\1/p' "$1/ev/session" 2>/dev/null | head -n 1) || mu_file=
 	mu_uuid='[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 	case $mu_file in
@@ -92,7 +93,26 @@ mu_transcript() { # DIR
 			grep -qE "^/.*/(projects/[^/]+|sessions/[0-9]{4}/[0-9]{2}/[0-9]{2})/([^/]*-)?$mu_uuid\.jsonl\$" || return 0
 		;;
 	esac
-	[ ! -f "$mu_file" ] || printf '%s\n' "$mu_file"
+	[ ! -f "$mu_file" ] || [ -h "$mu_file" ] || [ -h "${mu_file%/*}" ] || printf '%s\n' "$mu_file"
+}
+
+# Go to the folder of an agent, or with `trash` to the one of an agent that was destroyed. An agent may have put a link in the
+# place of its folder: muster neither reads nor writes what that leads to.
+mu_enter() { # ID [trash]
+	for mu_dir in "$mu_home/agents/$1" ${2:+"$mu_home/trash/$1/agent"}; do
+		[ ! -h "$mu_dir" ] || die 1 "$mu_dir was replaced by a link"
+		if [ -d "$mu_dir" ]; then cd "$mu_dir" && return; fi
+	done
+	die 3 "no agent $1"
+}
+
+# Whether a path below the current folder leads through a link.
+mu_linked() { # PATH
+	mu_rest=$1
+	while :; do
+		[ ! -h "$mu_rest" ] || return 0
+		case $mu_rest in */*) mu_rest=${mu_rest%/*} ;; *) return 1 ;; esac
+	done
 }
 
 # A folder for this run of a script, below our own: gc removes what a killed one leaves. Elsewhere only where ours cannot be written.

@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # lock on|off ID LOCK OWNER MINUTES [DEAD]: one owner at a time. A symbolic link says whose it is: 17 and the owner on stdout
 # when another has it. One that is older than MINUTES, or whose owner is DEAD, is taken over.
-cd "$mu_home/agents/$2" 2>/dev/null || die 3 "no agent $2"
+mu_enter "$2"
 mu_lock=$3
 
 # All of this happens while no other script does it: between looking at a lock and removing it, somebody else may have taken it.

@@ -1,13 +1,17 @@
 # shellcheck shell=sh
-# put ID [RECORD] < tar: write files into an agent's folder; RECORD, which is one of them, becomes agent.json at once, and is on
-# the disk when this returns.
-cd "$mu_home/agents/$1" 2>/dev/null || die 3 "no agent $1"
+# put ID RECORD FOLDER… < tar: write files into an agent's folder. RECORD, unless it is empty, is one of them; it becomes
+# agent.json at once, and is on the disk when this returns. The FOLDERs are those that the files are in.
+mu_id=$1 mu_record=$2
+shift 2
+mu_enter "$mu_id"
+# tar would write through a link that the agent put in the place of a folder.
+for mu_folder; do [ ! -h "$mu_folder" ] || rm -f "$mu_folder"; done
 if ! tar -xf -; then
-	[ -z "${2-}" ] || rm -f "$2"
-	die 1 "cannot write to $mu_home/agents/$1"
+	[ -z "$mu_record" ] || rm -f "$mu_record"
+	die 1 "cannot write to $mu_home/agents/$mu_id"
 fi
-[ -n "${2-}" ] || exit 0
+[ -n "$mu_record" ] || exit 0
 [ ! -d agent.json ] || [ -h agent.json ] || rm -rf agent.json
-mu_sync "$2"
-mv -f "$2" agent.json
+mu_sync "$mu_record"
+mv -f "$mu_record" agent.json
 mu_sync . .. ../../names

@@ -15,11 +15,12 @@ take)
 	;;
 drop) [ "$(cat "names/$1" 2>/dev/null)" != "$mu_id" ] || rm -f "names/$1" ;;
 record)
-	cd "agents/$mu_id"
+	mu_enter "$mu_id"
 	if ! tar -xf -; then
 		rm -f "$3"
 		die 1 "cannot write to $mu_home/agents/$mu_id"
 	fi
+	[ ! -d agent.json ] || [ -h agent.json ] || rm -rf agent.json
 	mu_sync "$3"
 	mv -f "$3" agent.json
 	cd "$mu_home/names"

@@ -1,11 +1,16 @@
 # shellcheck shell=sh
 # start ID MEMORY COLS ROWS [PROGRAM]: a tmux session for the agent; prints what PROGRAM, its client, says of its version.
 # 17: it runs already. 5: the limit cannot be kept.
+(mu_enter "$1") || exit
+# Neither a link in the place of the file nor one that is made in this moment is written through.
+rm -f "$mu_home/agents/$1/launch-env" "$mu_home/agents/$1/cgroup"
+set -C
 (
 	mu_users_locale
 	export -p
 	printf 'umask %s\n' "$mu_umask"
 ) >"$mu_home/agents/$1/launch-env"
+set +C
 mu_id=$1 mu_memory=$2 mu_cols=$3 mu_rows=$4 mu_client=${5-}
 mu_dir=$mu_home/agents/$mu_id
 command -v tmux >/dev/null || die 1 "tmux is not installed"

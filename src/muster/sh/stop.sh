@@ -19,7 +19,7 @@ mu_new=$mu_home/tmp/screen.$$
 [ -d "$mu_home/tmp" ] || mkdir "$mu_home/tmp" 2>/dev/null || :
 trap 'rm -f "$mu_new"' TERM
 for mu_id; do
-	if [ ! -d "$mu_id" ]; then
+	if [ ! -d "$mu_id" ] || [ -h "$mu_id" ]; then
 		printf '%s missing\n' "$mu_id"
 		continue
 	fi
@@ -38,7 +38,7 @@ $mu_id 0
 $mu_id "[01]"
 "*)
 		# A full disk keeps nobody from ending an agent. The agent may have put a link in the place of its file.
-		{ mu_tmux capture-pane -p -e -S - -t "=$mu_id:" >"$mu_new" && mv -f "$mu_new" "$mu_id/screen"; } 2>/dev/null || rm -f "$mu_new"
+		{ mu_tmux capture-pane -p -e -S - -t "=$mu_id:" >"$mu_new" && { [ ! -d "$mu_id/screen" ] || rm -rf "$mu_id/screen"; } && mv -f "$mu_new" "$mu_id/screen"; } 2>/dev/null || rm -f "$mu_new"
 		;;
 	esac
 done
@@ -53,7 +53,7 @@ sh -c "$mu_reap" reap "${mu_ids#,}" "$mu_grace" || :
 IFS=,
 for mu_id in ${mu_ids#,}; do
 	unset IFS
-	[ ! -e "$mu_id/notify/env" ] || rm -rf "$mu_id/notify/env"
+	[ ! -e "$mu_id/notify/env" ] || [ -h "$mu_id/notify" ] || rm -rf "$mu_id/notify/env"
 	# See wrap: the folder for sockets of a deep state folder.
 	mu_deep=$mu_home/agents/$mu_id/tmp
 	if [ ${#mu_deep} -ge 80 ]; then

@@ -54,21 +54,42 @@ mu_files() {
 	# What the agent's client itself writes down of its status, under the number of its process.
 	printf '%s\n' $mu_which/client/home/sessions/*.json
 }
-mu_tails() {
+mu_tails() { # the newest recording of each agent
 	for mu_dir in $mu_which; do
 		case $mu_dir in *[!A-Za-z0-9_-]*) continue ;; esac
-		[ ! -f "$mu_dir/rec/tail" ] || printf '%s\n' "./$mu_dir/rec/tail"
+		case $mu_links in *" $mu_dir "* | *" $mu_dir/rec "*) continue ;; esac
+		mu_most=0
+		for mu_raw in "$mu_dir"/rec/*.raw; do
+			mu_raw=${mu_raw##*/} mu_raw=${mu_raw%.raw}
+			case $mu_raw in *[!0-9]* | ???????*) continue ;; esac
+			[ "$mu_raw" -le "$mu_most" ] || mu_most=$mu_raw
+		done
+		mu_raw=./$mu_dir/rec/$mu_most.raw
+		if [ -f "$mu_raw" ] && [ ! -h "$mu_raw" ]; then printf '%s\n' "$mu_raw"; fi
 	done
 }
+# Links that an agent put in the place of its folders. What they lead to is not read: the record then counts as damaged.
+mu_links=' '
 # shellcheck disable=SC2086  # a pattern
 set -- $mu_which
 for mu_dir; do
-	case $mu_dir in *[!A-Za-z0-9_-]*) ;; *) [ ! -e "$mu_dir" ] || printf 'dir %s\n' "$mu_dir" ;; esac
+	case $mu_dir in *[!A-Za-z0-9_-]*) continue ;; esac
+	if [ -h "$mu_dir" ]; then
+		mu_links="$mu_links$mu_dir "
+	elif [ ! -e "$mu_dir" ]; then
+		continue
+	else
+		for mu_part in ev rec client client/home client/home/sessions; do
+			[ ! -h "$mu_dir/$mu_part" ] || mu_links="$mu_links$mu_dir/$mu_part "
+		done
+	fi
+	printf 'dir %s\n' "$mu_dir"
 done
 # The process table is read only if an agent was started, has no session, and no event tells of its end.
 mu_open=
 for mu_dir; do
 	case $mu_dir in *[!A-Za-z0-9_-]*) continue ;; esac
+	case $mu_links in *" $mu_dir "* | *" $mu_dir/ev "*) continue ;; esac
 	[ -f "$mu_dir/ev/started" ] || continue
 	# shellcheck disable=SC3013  # dash, bash and busybox have -nt
 	if [ "$mu_dir/ev/exit" -nt "$mu_dir/ev/started" ] || [ "$mu_dir/ev/stopped" -nt "$mu_dir/ev/started" ]; then continue; fi
@@ -84,7 +105,9 @@ mu_open=$(printf '%s\n' "$mu_panes" | LC_ALL=C awk -v open="$mu_open" '
 # Plain files of a sane size only: no pipe, device, link or flood in an agent's folder may stop the survey.
 # Of a result one byte more than flow/result.py takes: what is too large is seen to be, however large it is.
 # shellcheck disable=SC2016  # the inner shell's and awk's own
-mu_files | LC_ALL=C awk -F / '
+mu_files | LC_ALL=C awk -F / -v links="$mu_links" '
+	BEGIN { n = split(links, words, " "); for (i = 1; i <= n; i++) linked[words[i]] }
+	n && (($1 in linked) || ($1 "/" $2 in linked) || ($1 "/" $2 "/" $3 in linked) || ($1 "/" $2 "/" $3 "/" $4 in linked)) { next }
 	$1 == ".." ? /^\.\.\/names\/[A-Za-z0-9_-]+$/ : /^[A-Za-z0-9_-]+\/[A-Za-z0-9_.\/-]+$/ && ($2 != "client" || ++told[$1] <= 20)
 ' | xargs sh -c '[ $# = 0 ] ||
 	exec find "$@" -prune -type f \( -size -8192 -print -o -name result.json -exec printf "large %s\n" {} \; \)' find 2>/dev/null | LC_ALL=C awk '

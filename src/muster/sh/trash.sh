@@ -19,8 +19,11 @@ forget)
 	# keeps of the conversation.
 	mkdir -p "trash/$1"
 	mu_file=$(mu_transcript "$mu_home/agents/$1")
-	[ -z "$mu_file" ] || { mkdir -p "agents/$1/session" && cp "$mu_file" "agents/$1/session/client.jsonl" 2>/dev/null; } || :
-	[ ! -d "agents/$1" ] || mv "agents/$1" "trash/$1/agent"
+	[ ! -h "agents/$1/session" ] || rm -f "agents/$1/session"
+	[ -z "$mu_file" ] || {
+		mkdir -p "agents/$1/session" && rm -f "agents/$1/session/client.jsonl" && cp "$mu_file" "agents/$1/session/client.jsonl" 2>/dev/null
+	} || :
+	[ ! -e "agents/$1" ] && [ ! -h "agents/$1" ] || mv "agents/$1" "trash/$1/agent"
 	[ "$(cat "names/$2" 2>/dev/null)" != "$1" ] || rm -f "names/$2"
 	;;
 room) rm -f reserve ;; # what claim kept for a full disk

@@ -5,6 +5,11 @@ dir=$1
 MUSTER_AGENT_DIR=$dir
 export MUSTER_AGENT_DIR
 pane_term=$TERM
+# The agent may have left links in its folder. What this process writes goes into the folder itself.
+for part in rec ev session notify tmp socket timed-out; do
+	[ ! -h "$dir/$part" ] || rm -f "$dir/$part"
+done
+mkdir -p "$dir/rec" "$dir/ev"
 # Where the terminal can be asked about; the agent itself does not see it.
 { printf '%s\n' "${TMUX%%,*}" >"$dir/socket"; } 2>/dev/null
 
