@@ -87,7 +87,18 @@ class AgentType(NamedTuple):
     clear: tuple[str, ...] = ()
     """Keys that empty its input box."""
     box: str = ""
-    """What a screen with an empty input box looks like (a regular expression); without it `clear` is pressed before each message."""
+    """What its empty input box looks like (a regular expression); without it `clear` is pressed before each message."""
+    input: str = ""
+    """What the end of its screen looks like while its input box takes what is typed (a regular expression for the whole end, from the
+    box on; group 1 is what the box holds). With it no key is pressed and nothing is pasted while the screen looks otherwise.
+    Without it Enter is pressed once, and never repeated.
+    """
+    dialog: str = ""
+    """What the end of its screen looks like while it asks for a permission (a regular expression for the whole end). With it `answer`
+    presses no key while the screen looks otherwise.
+    """
+    queues: bool = False
+    """It says that it took a message (`receipt`) also if it only keeps it for later; its transcript tells the difference."""
     bypass: tuple[str, ...] = ()
     """Arguments that make it skip its permission dialogs; empty: it has no such mode."""
     policy: bool = False
@@ -212,7 +223,8 @@ def _from_toml(name: str, data: dict[str, Any]) -> AgentType:
     for key in ("shows", "files", "lines", "env", "versions"):
         if not all(isinstance(value, str) for value in values.get(key, {}).values()):
             raise UsageError(f"[types.{name}.{key}] takes strings only")
-    for pattern in (*values.get("shows", {}).values(), values.get("retries", ""), values.get("box", "")):
+    looks = (values.get(key, "") for key in ("retries", "box", "input", "dialog"))
+    for pattern in (*values.get("shows", {}).values(), *looks):
         try:
             re.compile(pattern)
         except re.error as error:

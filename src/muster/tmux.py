@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -72,12 +74,63 @@ def screen(host: Host, agent_id: str, *, ansi: bool = False, scrollback: bool = 
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
 
 
-def paste(host: Host, agent_id: str, text: str) -> None:
-    checked(host, "tmux", "paste", agent_id, input=text.encode())
+class Look(NamedTuple):
+    """What an agent's terminal shows, and what its client told last, at one moment."""
+
+    screen: str
+    """Without empty lines at its end."""
+    marks: str
+    """When the client last told of a permission, a question and a tool; opaque but for `tool_age`."""
+    now: float
+
+    @property
+    def tool_age(self) -> float:
+        """Seconds since the client told that a tool is about to be used."""
+        found = re.match(r'\{"t":([0-9.]{1,25})', self.marks.split("|")[2] if self.marks.count("|") > 1 else "")
+        try:
+            return self.now - float(found[1]) if found else math.inf
+        except ValueError:
+            return math.inf
 
 
-def keys(host: Host, agent_id: str, *names: str) -> None:
-    checked(host, "tmux", "keys", agent_id, *names)
+def look(host: Host, agent_id: str) -> Look | None:
+    """The agent's screen, for `press` and `paste` to be compared with; None when it has no session."""
+    done = script(host, "tmux", "look", agent_id)
+    if done.returncode:
+        return None
+    first, _, screen = done.stdout.decode("utf-8", "replace").partition("\n")
+    now, _, marks = first.partition(" ")
+    try:
+        return Look(screen.rstrip("\n"), marks, float(now))
+    except ValueError:
+        return Look(screen.rstrip("\n"), marks, 0.0)
+
+
+#: What the scripts end with when the screen is not the one that was looked at.
+CHANGED = 75
+
+
+def press(host: Host, agent_id: str, seen: Look, end: str, *names: str) -> bool:
+    """Press keys, if the screen still ends in `end` and the client has told of no tool, permission or question since `seen`.
+
+    Returns False if it does not: then no key was pressed. The check and the key are one round trip.
+    """
+    lines = end.split("\n") if end else []
+    given = "".join(f"{line}\n" for line in lines).encode()
+    return _proven(script(host, "tmux", "press", agent_id, seen.marks, str(len(lines)), *names, input=given))
+
+
+def paste(host: Host, agent_id: str, seen: Look, end: str, text: str) -> bool:
+    """Paste text as one piece, under the same condition as `press`."""
+    lines = end.split("\n") if end else []
+    given = "".join(f"{line}\n" for line in lines).encode() + text.encode()
+    return _proven(script(host, "tmux", "paste", agent_id, seen.marks, str(len(lines)), input=given))
+
+
+def _proven(done: subprocess.CompletedProcess[bytes]) -> bool:
+    if done.returncode not in (0, CHANGED):
+        raise CommandFailed("tmux", done.returncode, done.stderr)
+    return done.returncode == 0
 
 
 def resize(host: Host, agent_id: str, cols: int, rows: int) -> None:

@@ -126,6 +126,14 @@ def _usage(told: Any) -> dict[str, int]:
     return {ours: known[theirs] for theirs, ours in names.items() if isinstance(known.get(theirs), int)}
 
 
+#: Its input box, between two lines across the screen, and below it the hints. Its dialogs begin with one such line, and neither their
+#: first line nor that of anything its model or a tool printed begins with its sign.
+INPUT = r"^─{10,}.*\n[❯>](?:[ \u00a0](.*(?:\n(?!─{10}).*)*))?\n─{10,}.*(?:\n(?!─{10}| ?[❯>] ?| *[0-9]\. ).*){0,40}\Z"
+#: What it shows in an empty box.
+EMPTY = r"\A.*\n[❯>]\s*(?:Press up to edit queued messages|Try \".*\")?\n─"
+#: A dialog that asks for a permission: all below the last line across the screen, or the screen if it is longer than that.
+DIALOG = r"(?:^─{10,}|\A)(?:(?!\n─{10})[\s\S])*?^ [❯ ] 1\. Yes(?:(?!\n─{10})[\s\S])*\Z"
+
 TYPE = AgentType(
     "claude",
     argv=("claude",),
@@ -138,7 +146,10 @@ TYPE = AgentType(
     translate=translate,
     guard="/!",
     clear=("C-u",) * 30 + ("C-k",) * 30,
-    box="^❯\\s*$",
+    box=EMPTY,
+    input=INPUT,
+    dialog=DIALOG,
+    queues=True,
     bypass=("--dangerously-skip-permissions",),
     policy=True,
     menu=("Type something", "Submit answers"),

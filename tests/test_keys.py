@@ -1,0 +1,92 @@
+"""A key is pressed only on the screen that was looked at."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from muster import tmux
+from muster.message import same, shows
+from muster.providers.local import LocalHost
+
+from .conftest import World, eventually
+
+#: Prints what it reads, and redraws its last lines when it is told to by a file.
+PROGRAM = """
+printf 'above\\n---\\n> box\\n---\\n'
+while read -r line; do echo "$line" >>"$1/read"; done
+"""
+
+
+@pytest.fixture
+def agent(world: World) -> tuple[LocalHost, str]:
+    world.ok("create", "one", "command", "--no-connect", "--", "sh", "-c", PROGRAM, "sh", str(world.folder))
+    agent_id = str(world.agents()["one"]["id"])
+    host = LocalHost(str(world.muster_home))
+    eventually(lambda: (seen := tmux.look(host, agent_id)) and seen.screen.endswith("> box\n---"))
+    return host, agent_id
+
+
+def looked(agent: tuple[LocalHost, str]) -> tmux.Look:
+    seen = tmux.look(*agent)
+    assert seen
+    return seen
+
+
+def test_a_key_is_pressed_while_the_screen_ends_as_it_did(world: World, agent: tuple[LocalHost, str]) -> None:
+    assert tmux.paste(*agent, looked(agent), "> box\n---", "first")
+    eventually(lambda: looked(agent).screen.endswith("first"))
+    assert tmux.press(*agent, looked(agent), "---\nfirst", "Enter")
+    eventually(lambda: (world.folder / "read").exists() and (world.folder / "read").read_text() == "first\n")
+
+
+def test_no_key_is_pressed_on_another_screen(world: World, agent: tuple[LocalHost, str]) -> None:
+    seen = looked(agent)
+    world.tmux("send-keys", "-t", f"={agent[1]}:", "-l", "yes?")
+    eventually(lambda: "yes?" in looked(agent).screen)
+    assert not tmux.press(*agent, seen, "> box\n---", "Enter")
+    assert not tmux.paste(*agent, seen, "> box\n---", "text")
+    assert looked(agent).screen.endswith("---\nyes?") and not (world.folder / "read").exists()
+
+
+@pytest.mark.parametrize("kind", ["permission", "ask", "tool"])
+def test_no_key_is_pressed_once_the_client_told_of_something(
+    world: World, agent: tuple[LocalHost, str], kind: str
+) -> None:
+    seen = looked(agent)
+    folder = world.muster_home / "agents" / agent[1]
+    subprocess.run(["sh", folder / "bin" / "event", kind], env={**world.env, "MUSTER_AGENT_DIR": folder}, check=True)
+    assert not tmux.press(*agent, seen, "> box\n---", "Enter")
+    assert tmux.press(*agent, looked(agent), "> box\n---", "x")
+
+
+def test_a_hook_does_not_return_while_a_key_is_on_its_way(world: World, agent: tuple[LocalHost, str]) -> None:
+    folder = world.muster_home / "agents" / agent[1]
+    (folder / ".press").mkdir()
+    argv = ["sh", folder / "bin" / "event", "tool"]
+    hook = subprocess.Popen(argv, env={**world.env, "MUSTER_AGENT_DIR": folder})
+    eventually(lambda: (folder / "ev" / "tool").exists())
+    assert hook.poll() is None, "the event is there, and the hook waits"
+    (folder / ".press").rmdir()
+    assert hook.wait(30) == 0
+    # What a killed press left is removed by the hook itself.
+    (folder / ".press").mkdir()
+    subprocess.run(argv, env={**world.env, "MUSTER_AGENT_DIR": folder}, check=True)
+    assert not (folder / ".press").exists()
+
+
+def test_the_age_of_a_tool_is_counted_by_the_clock_of_its_host(agent: tuple[LocalHost, str]) -> None:
+    assert looked(agent).tool_age == float("inf")
+    assert tmux.Look("", f'||{{"t":{time.time() - 5},"kin|', time.time()).tool_age == pytest.approx(5, abs=1)
+    assert tmux.Look("", "||nonsense|", 1.0).tool_age == float("inf")
+
+
+def test_texts_are_compared_as_clients_keep_them(tmp_path: Path) -> None:
+    assert same("Re\u0301sume\u0301", "R\u00e9sum\u00e9")
+    assert same("a    b\nc", "a\tb  \nc\n\n") and not same("a b", "ab")
+    assert shows("Re\u0301sume\u0301 \N{PARTY POPPER}", "R\u00e9sum\u00e9 \N{PARTY POPPER}")
+    assert shows("x" * 5000, "[Pasted text #1 +9 lines]") and shows("one two three four", "two three four")
+    assert not shows("one two three", "a question of another")
