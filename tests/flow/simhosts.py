@@ -127,6 +127,7 @@ class SimHost:
         self.files: dict[str, dict[str, bytes]] = {}
         self.names: dict[str, str] = {}
         self.typed: dict[str, str] = {}
+        self.box: dict[str, str] = {}
         self.refs: dict[str, str] = {}
         self.looked: list[float] = []
         self.state = f"/sim/{name or 'here'}"
@@ -279,11 +280,15 @@ class SimHost:
 
     def _tmux(self, verb: str, key: str, *keys: str, input: bytes) -> bytes:
         one = self.truth.agents[self.name].get(key)
+        if verb == "look":
+            rule = "─" * 40
+            return f"{self.truth.t} |||\n{rule}\n❯ {self.box.get(key, '')}\n{rule}\n".encode()
         if verb == "paste":
-            self.typed[key] = input.decode()
-        elif verb == "keys" and keys == ("Enter",) and one is not None:
+            self.typed[key] = "".join(input.decode().splitlines(keepends=True)[int(keys[1]) :])
+            self.box[key] = self.typed[key]
+        elif verb == "press" and keys[2:] == ("Enter",) and one is not None:
             one.told, one.heard = one.told + 1, self.truth.t
-            self.files[key]["ev/prompt"] = json.dumps({"t": self.truth.t, "text": self.typed.get(key, "")}).encode()
+            self.files[key]["ev/prompt"] = json.dumps({"t": self.truth.t, "text": self.box.pop(key, "")}).encode()
         return b""
 
     # Its repositories
