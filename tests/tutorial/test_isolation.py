@@ -15,6 +15,7 @@ import pytest
 
 from muster.tutorial import E2eSession, expect
 from muster.tutorial.isolation import Place, Territory, listing, strays, sweep
+from muster.tutorial.terminal import exists
 
 from ..conftest import eventually
 from .conftest import Maker, Session
@@ -190,7 +191,12 @@ record = artifacts.Record(Path(sys.argv[1]) / "t", "t::t", "t", 1)
 e2e = E2eSession(record, place)
 e2e.run("setsid -f sleep 1010; env -i setsid -f sleep 1011; tmux new-session -d -s left sleep 1012; chmod 0 . ~")
 e2e.terminal("sleep 1013")
-print(place.root, flush=True)
+child = os.fork()  # as multiprocessing does: it has all that is open here, and no mark
+if not child:
+    os.close(1)
+    os.close(2)
+    signal.pause()
+print(place.root, child, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -200,12 +206,14 @@ def test_what_a_killed_test_left_is_swept_by_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: Session, keep: str
 ) -> None:
     base = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
+    child = ""
     try:
         env = {**os.environ, "TMPDIR": str(base)}
         argv = [sys.executable, "-c", KILLED, str(tmp_path), keep]
         done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == -signal.SIGKILL, done.stderr
-        root = Path(done.stdout.strip())
+        path, child = done.stdout.split()
+        root = Path(path)
         tag = json.loads((root / "control" / "owner").read_text())["tag"]
         left = Territory(root, tag)
         assert {"sleep 1010", "sleep 1011", "sleep 1012"} <= {one.command for one in left.processes() or []}
@@ -221,6 +229,9 @@ def test_what_a_killed_test_left_is_swept_by_the_next_run(
         assert sweep() == []
         assert running.home.is_dir() and (base / "e2e-unproven").is_dir() and (base / "e2e-link").is_symlink()
         running.remove()
+        assert exists(child), "no process of the test, only one that was forked by the test runner"
     finally:
+        if child:
+            os.kill(int(child), signal.SIGKILL)
         subprocess.run(["chmod", "-R", "u+rwX", base], check=False)
         shutil.rmtree(base)

@@ -10,6 +10,7 @@ that was killed, and sweeps them.
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
 import os
 import random
@@ -183,6 +184,7 @@ class Place(Territory):
         """Let go of the folder: from now on it is nobody's."""
         if self._lock >= 0:
             os.close(self._lock)
+            _HELD.remove(self._lock)
             self._lock = -1
 
     def kept(self) -> None:
@@ -231,7 +233,24 @@ def _claim(path: Path, facts: dict[str, object]) -> int:
     fcntl.flock(fd, fcntl.LOCK_EX)
     os.write(fd, json.dumps(facts).encode())
     os.rename(part, path)
+    _HELD.append(fd)
+    _leave_to_parent()
     return fd
+
+
+#: The locks of this process.
+_HELD: list[int] = []
+
+
+@functools.cache
+def _leave_to_parent() -> None:
+    """Close the locks in forked children: one that runs no program would hold them when the test is gone."""
+
+    def close() -> None:
+        while _HELD:
+            os.close(_HELD.pop())
+
+    os.register_at_fork(after_in_child=close)
 
 
 def sweep() -> list[str]:
