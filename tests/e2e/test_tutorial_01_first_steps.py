@@ -160,7 +160,8 @@ def test_a_command_becomes_an_agent_with_a_work_dir_a_branch_and_a_terminal(e2e:
     assert (hello["state"], hello["type"], hello["branch"]) == ("working", "command", "muster/hello")
     assert Path(hello["workdir"], "README").read_text() == "hello\n"
     assert not Path(hello["workdir"]).is_relative_to(e2e.work)
-    assert outside(e2e, "git", "branch", "--list", "muster/hello")
+    assert outside(e2e, "git", "branch", "--show-current", cwd=Path(hello["workdir"])) == "muster/hello\n"
+    assert not outside(e2e, "git", "branch", "--list", "muster/hello")  # not in your repository before you pull
     eventually(lambda: "hello from hello" in outside(e2e, "muster", "capture", "hello"))
 
 
@@ -357,7 +358,7 @@ def test_a_stopped_agent_keeps_its_files_and_its_branch(e2e: E2eSession) -> None
     expect(result.stderr).to_equal("stopped hello\n")
     assert agents(e2e)["hello"]["state"] == "stopped"
     assert draft.read_text() == "not committed\n"
-    assert outside(e2e, "git", "branch", "--list", "muster/hello")
+    assert outside(e2e, "git", "branch", "--show-current", cwd=Path(hello["workdir"])) == "muster/hello\n"
 
 
 def test_stopping_an_agent_twice_is_no_error(e2e: E2eSession) -> None:

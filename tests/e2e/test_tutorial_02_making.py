@@ -120,7 +120,7 @@ def test_a_type_that_there_is_not_is_answered_with_those_that_there_are(e2e: E2e
     result = e2e.run('muster create fix-login cluade -m "Fix the login test"', comment="A misspelt type.")
     expect(result).to_exit_with(2)
     expect(result.stderr).to_contain("there is no agent type 'cluade'")
-    expect(result.stderr).to_contain("known types: claude, codex, command, mini, opencode, replay")
+    expect(result.stderr).to_contain("known types: claude, codex, command, mini, opencode, pi, replay")
     assert not branches(e2e)
 
 
@@ -325,8 +325,9 @@ muster create greet replay --no-connect -- ../greet.toml""",
     expect(e2e.run("muster wait greet --until waiting --timeout 30s")).to_succeed()
     greet = agents(e2e)["greet"]
     assert (greet["reason"], greet["last_line"]) == ("question", "Shall I also say goodbye?")
-    assert outside(e2e, "git", "log", "-1", "--format=%s", "muster/greet") == "Add a greeting\n"
-    assert outside(e2e, "git", "show", "muster/greet:greet.txt") == "hello\n"
+    work = Path(greet["workdir"])
+    assert outside(e2e, "git", "log", "-1", "--format=%s", "muster/greet", cwd=work) == "Add a greeting\n"
+    assert outside(e2e, "git", "show", "muster/greet:greet.txt", cwd=work) == "hello\n"
 
 
 def test_a_playbook_with_an_unknown_step_is_refused_with_the_nearest_word(e2e: E2eSession) -> None:
@@ -394,7 +395,8 @@ def test_count_makes_numbered_agents_that_each_do_the_task(e2e: E2eSession) -> N
     found = agents(e2e)
     assert len({one["workdir"] for one in found.values()}) == 3
     for name in ("try-1", "try-2", "try-3"):
-        assert outside(e2e, "git", "show", f"muster/{name}:greet.txt") == "hello\n"
+        work = Path(found[name]["workdir"])
+        assert outside(e2e, "git", "show", f"muster/{name}:greet.txt", cwd=work) == "hello\n"
 
 
 def test_of_a_count_those_whose_name_is_free_are_made(e2e: E2eSession) -> None:

@@ -60,7 +60,7 @@ def test_a_worktree_has_your_uncommitted_work_and_your_tree_stays_as_it_is(e2e: 
     expect(result).to_succeed()
     agent = ended(e2e, "in-worktree")
     assert (agent["state"], agent["mode"], agent["branch"]) == ("done", "worktree", "muster/in-worktree")
-    assert agent["workdir"] in git(e2e, "worktree", "list")
+    assert git(e2e, "worktree", "list").count("\n") == 0, "its git directory is its own"
     assert git(e2e, "status", "--short", cwd=Path(agent["workdir"])) == status
     assert Path(agent["workdir"], "untracked.txt").read_text() == "untracked\n"
     assert git(e2e, "status", "--short") == status
@@ -77,10 +77,13 @@ def test_what_the_agent_does_in_its_worktree_does_not_show_in_yours(e2e: E2eSess
         " -- sh -c 'echo theirs > README; git commit -qam Theirs'",
         comment="An agent that changes a file and commits.",
     )
-    assert ended(e2e, "in-worktree")["state"] == "done"
+    agent = ended(e2e, "in-worktree")
+    assert agent["state"] == "done"
     assert (e2e.work / "README").read_text() == "hello\n"
+    assert git(e2e, "for-each-ref", "--format=%(refname:short)", "refs/heads") == "main"
     assert git(e2e, "log", "--format=%s", "main") == "first"
-    assert git(e2e, "log", "--format=%s", "muster/in-worktree") == "Theirs\nfirst"
+    log = git(e2e, "log", "--format=%s", "muster/in-worktree", cwd=Path(agent["workdir"]))
+    assert log == "Theirs\nfirst"
 
 
 def test_from_a_sub_folder_the_agent_starts_in_the_same_sub_folder(e2e: E2eSession) -> None:
@@ -177,6 +180,7 @@ def test_the_new_branch_has_the_name_that_you_choose(e2e: E2eSession) -> None:
     expect(result).to_succeed()
     agent = ended(e2e, "named-branch")
     assert (agent["last_line"], agent["branch"]) == ("topic/login", "topic/login")
+    outside(e2e, "muster", "pull", "named-branch")
     assert git(e2e, "branch", "--format=%(refname:short)") == "main\ntopic/login"
 
 
@@ -206,6 +210,7 @@ def test_both_the_start_and_the_name_can_be_chosen(e2e: E2eSession) -> None:
     )
     expect(result).to_succeed()
     assert ended(e2e, "both")["last_line"] == "topic/pay"
+    outside(e2e, "muster", "pull", "both")
     assert git(e2e, "rev-parse", "topic/pay") == git(e2e, "rev-parse", "main")
 
 
@@ -336,7 +341,7 @@ def test_an_agent_starts_from_what_another_one_has_committed_or_not(e2e: E2eSess
     expect(result).to_succeed()
     agent = ended(e2e, "second-look")
     workdir = Path(agent["workdir"])
-    assert git(e2e, "log", "--format=%s", "muster/second-look") == "Add a greeting\nfirst"
+    assert git(e2e, "log", "--format=%s", "muster/second-look", cwd=workdir) == "Add a greeting\nfirst"
     assert (workdir / "draft.txt").read_text() == "draft\n"
     assert git(e2e, "status", "--short", cwd=workdir) == "?? draft.txt"
     assert workdir != Path(agents(e2e)["greet"]["workdir"])

@@ -81,7 +81,7 @@ def test_exec_works_in_a_stopped_agent(e2e: E2eSession) -> None:
     ("command", "code", "said"),
     [
         ("muster exec greet", 2, "muster exec greet -- COMMAND"),
-        ("muster exec great -- ls", 3, "agents: greet"),
+        ("muster exec great -- ls", 3, "did you mean greet?"),
         ("muster exec greet -- no-such-program", 127, "no-such-program: not found"),
     ],
 )

@@ -68,7 +68,7 @@ def test_a_snapshot_is_kept_under_its_name(e2e: E2eSession) -> None:
     [
         ("muster snapshot create greet before-cleaning", 5, "there is a snapshot before-cleaning already"),
         ("muster snapshot create greet 'before cleaning'", 2, "use letters, digits, - and _"),
-        ("muster snapshot create great before-cleaning", 3, "agents: greet"),
+        ("muster snapshot create great before-cleaning", 3, "did you mean greet?"),
         ("muster snapshot create", 2, "NAME"),
     ],
 )
@@ -250,7 +250,7 @@ def test_a_clone_of_an_unknown_agent_makes_nothing(e2e: E2eSession) -> None:
     """)
     result = e2e.run("muster clone great greet-b")
     expect(result).to_exit_with(3)
-    expect(result.stderr).to_contain("agents: greet")
+    expect(result.stderr).to_contain("did you mean greet?")
     assert list(agents(e2e)) == ["greet"]
 
 

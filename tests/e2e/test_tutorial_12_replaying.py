@@ -90,7 +90,7 @@ def test_record_of_an_unknown_agent_is_told(e2e: E2eSession) -> None:
     result = e2e.run("muster record great")
     expect(result).to_exit_with(3)
     expect(result.stdout).to_be_empty()
-    expect(result.stderr).to_contain("agents: greet")
+    expect(result.stderr).to_contain("did you mean greet?")
 
 
 def test_record_overwrites_a_file_only_when_forced(e2e: E2eSession) -> None:
