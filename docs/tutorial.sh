@@ -949,6 +949,10 @@ muster runs
 muster runs show first
 git log --oneline -1 muster/first-0001
 
+# One task, by its id or its number: why it came out so, its attempts, what its agent said last, and what to type next.
+printf 'good\nbad\n' | muster map --run two -a command --retries 1 -- sh -c 'echo "it was {item}"; test {item} = good'
+muster runs show two 2
+
 # The same command again goes on with a run that is not finished. This one is: it says so, and does nothing twice.
 seq 2 | muster map --run twice --agent command --prompt 'Look at {item}.' -- sh -c 'echo "$MUSTER_PROMPT"'
 seq 2 | muster map --run twice --agent command --prompt 'Look at {item}.' -- sh -c 'echo "$MUSTER_PROMPT"'

@@ -252,6 +252,7 @@ def _runs(world: World) -> list[Argv]:
     shows: list[Argv] = [
         ("runs",),
         ("runs", "show", "seen"),
+        ("runs", "show", "seen", "1"),
         ("runs", "escalations"),
         ("runs", "set", "open", "max_agents=3"),
         ("runs", "rm", "seen"),
@@ -316,7 +317,7 @@ SITUATIONS: dict[str, Callable[[World], list[Argv]]] = {
     "hosts": _hosts,
     "doctor": lambda world: [("doctor",)],
     "completion": lambda world: [("completion", shell) for shell in ("bash", "zsh", "fish")],
-    "man": lambda world: [("man", "list"), ("man", "--all", str(world.folder / "man"))],
+    "man": lambda world: [("man",), ("man", "list"), ("man", "--all", str(world.folder / "man"))],
 }
 
 

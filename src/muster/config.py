@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import MusterError, UsageError, nearest
@@ -162,8 +163,6 @@ def set_value(path: str, key: str, value: str) -> None:
 
 def _place(lines: list[str], section: str, option: str) -> tuple[int, int, str] | None:
     """The lines that hold a key, behind its section's header or dotted above all headers, and how it is called there."""
-    import re
-
     table = ""
     for index, line in enumerate(lines):
         if header := re.match(r"\s*\[([^\[\]]+)\]\s*(#.*)?$", line):
@@ -242,23 +241,64 @@ def _read(path: str) -> dict[str, Any]:
 
     try:
         with open(path, "rb") as file:
-            data = tomllib.load(file)
+            text = file.read().decode()
+        data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}") from error
+        at = re.search(r"\(at line (\d+), column \d+\)", str(error))
+        where = f"{path}:{at[1]}" if at else path
+        raise UsageError(f"{where} is not valid TOML: {error}", "mend it with an editor") from error
     except OSError as error:
         raise MusterError(f"cannot read {path}: {error.strerror}") from error
-    _check(data, path)
+    _check(data, path, text.splitlines())
     return data
 
 
-def _check(data: dict[str, Any], path: str) -> None:
+def where(config: Config, *keys: str) -> str:
+    """Return `FILE:LINE` of a setting that is in force; empty where no file has it."""
+    for path in reversed(config.files):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            if number := _number_of(file.read().splitlines(), keys):
+                return f"{path}:{number}"
+    return ""
+
+
+def _number_of(lines: Sequence[str], keys: Sequence[str]) -> int:
+    """Return the number of the first line that a key, or something below it, stands in; 0 where it is not found."""
+    table: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if header := re.match(r"\s*\[\[?([^\[\]]+)\]\]?\s*(#.*)?$", line):
+            names = table = _names(header[1].strip())
+        elif entry := re.match(
+            r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'))*)\s*=""", line
+        ):
+            names = [*table, *_names(entry[1])]
+        else:
+            continue
+        if names[: len(keys)] == list(keys):
+            return number
+    return 0
+
+
+def _names(key: str) -> list[str]:
+    try:
+        return [name.strip() for name in parts(key)]
+    except UsageError:
+        return []
+
+
+def _check(data: dict[str, Any], file: str, lines: Sequence[str] = ()) -> None:
+    def at(*keys: str) -> str:
+        number = _number_of(lines, keys)
+        return f"{file}:{number}" if number else file
+
     for section, content in data.items():
         if section not in SECTIONS:
-            raise UsageError(f"{path}: there is no section [{section}]", nearest(section, list(SECTIONS)))
+            raise UsageError(f"{at(section)}: there is no section [{section}]", nearest(section, list(SECTIONS)))
         if not isinstance(content, dict):
-            raise UsageError(f"{path}: {section} must be a section, [{section}]")
+            raise UsageError(f"{at(section)}: {section} must be a section, [{section}]")
         keys = SECTIONS[section]
         for key, value in content.items():
+            path = at(section, key)
             if keys is not None and key not in keys:
                 raise UsageError(f"{path}: [{section}] has no key {key!r}", nearest(key, list(keys)))
             if keys is None and not isinstance(value, dict):
@@ -270,22 +310,21 @@ def _check(data: dict[str, Any], path: str) -> None:
             if section == "hosts":
                 for name in value:
                     if name not in HOST_KEYS:
-                        raise UsageError(f"{path}: [hosts.{key}] has no key {name!r}", nearest(name, list(HOST_KEYS)))
+                        known = nearest(name, list(HOST_KEYS))
+                        raise UsageError(f"{at(section, key, name)}: [hosts.{key}] has no key {name!r}", known)
             if section == "prices":
-                _check_prices(key, value, path)
+                for name in value:
+                    _check_price(key, name, value[name], at(section, key, name))
 
 
-def _check_prices(model: str, prices: dict[str, Any], path: str) -> None:
+def _check_price(model: str, key: str, value: Any, path: str) -> None:
     where = f"[prices.{quoted(model)}]"
-    for key, value in prices.items():
-        if isinstance(value, dict):
-            raise UsageError(
-                f"{path}: {where} has a section {key!r}", 'a name with a dot has quotes: [prices."gpt-4.1"]'
-            )
-        if key not in PRICE_KEYS:
-            raise UsageError(f"{path}: {where} has no key {key!r}", nearest(key, list(PRICE_KEYS)))
-        if type(value) not in (int, float) or not 0 <= value < PRICE_MAX:
-            raise UsageError(f"{path}: {where} {key} must be dollars for a million tokens", f"{key} = 3.0")
+    if isinstance(value, dict):
+        raise UsageError(f"{path}: {where} has a section {key!r}", 'a name with a dot has quotes: [prices."gpt-4.1"]')
+    if key not in PRICE_KEYS:
+        raise UsageError(f"{path}: {where} has no key {key!r}", nearest(key, list(PRICE_KEYS)))
+    if type(value) not in (int, float) or not 0 <= value < PRICE_MAX:
+        raise UsageError(f"{path}: {where} {key} must be dollars for a million tokens", f"{key} = 3.0")
 
 
 def _amount(section: str, key: str, value: Any, path: str) -> float:

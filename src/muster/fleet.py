@@ -149,9 +149,15 @@ class Fleet:
         return one._replace(status=one.status._replace(agent=agent, bound=True))
 
     def type(self, name: str) -> AgentType:
-        return agent_type(name, self.config.section("types"))
+        try:
+            return agent_type(name, self.config.section("types"))
+        except UsageError as error:
+            if error.message.startswith("[types.") and (file := config.where(self.config, "types", name)):
+                error.message = f"{file}: {error.message}"
+            raise
 
-    def default_type(self) -> str:
+    def default_type(self, hint: str = "") -> str:
+        """Return the first client that is installed. `hint` says how the caller is told a type."""
         import shutil
 
         for name in CLIENTS:
@@ -159,7 +165,7 @@ class Fleet:
                 return name
         raise UsageError(
             "no agent type was named, and none of claude, codex, opencode is on PATH",
-            "name one: muster create NAME TYPE, or a program: muster create NAME command -- make test",
+            hint or "name one: muster create NAME TYPE, or a program: muster create NAME command -- make test",
         )
 
     # Looking

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from .errors import UsageError
+from .errors import UsageError, nearest
 from .host import Host
 from .model import Agent
 
@@ -206,8 +206,7 @@ def _from_toml(name: str, data: dict[str, Any]) -> AgentType:
     defaults = AgentType._field_defaults
     for key, value in data.items():
         if key not in defaults or key in IN_PYTHON:
-            known = ", ".join(sorted(defaults.keys() - IN_PYTHON))
-            raise UsageError(f"[types.{name}] has no key {key!r}", f"known keys: {known}")
+            raise UsageError(f"[types.{name}] has no key {key!r}", nearest(key, defaults.keys() - IN_PYTHON))
         values[key] = tuple(value) if isinstance(value, list) else value
         if not isinstance(values[key], type(defaults[key])):
             raise UsageError(f"[types.{name}] {key} must be a {type(defaults[key]).__name__}")

@@ -174,8 +174,54 @@ def test_a_typo_in_a_file_is_an_error_that_names_the_nearest_word(
     kind = ("mine",) if "[types" in text else ("command", *(("--template", "mine") if "[templates" in text else ()))
     told = world.fails(2, "create", "one", *kind, "--no-connect", "--", "true").stderr
     assert says in told and hint in told
+    assert re.search(r"/config\.toml:\d+", told)
     user(world, "")
     assert world.agents() == {}
+
+
+LONG = """
+# A comment, [commands.list] and hash = signs.
+[workdir]
+copy = [
+    ".env",  # watch = true
+]
+
+[commands.list]
+here = true
+{commands}
+[commands."tutorial-check"]
+strict = true  # a comment
+
+[prices."gpt-4.1"]
+input = 2.0
+{prices}
+[hosts.box]
+destination = "box"
+{hosts}
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "line"),
+    [
+        ("commands", "wach = true", 10),
+        ("commands", '"wach" = true', 10),
+        ("commands", "state = 3", 10),
+        ("prices", "inptu = 1", 16),
+        ("prices", 'output = "much"', 16),
+        ("hosts", "destinaton = 'x'", 19),
+        ("hosts", "[budget]\ndolars = 1", 20),
+        ("hosts", "[limits]\n\nload = -1", 21),
+        ("hosts", "notify.on = ['wating']", 19),
+        ("hosts", "[notifi]", 19),
+        ("hosts", "x = = 1", 19),
+    ],
+)
+def test_a_mistake_in_a_file_is_told_with_its_line(world: World, place: str, text: str, line: int) -> None:
+    texts = {**dict.fromkeys(("commands", "prices", "hosts"), ""), place: text}
+    user(world, LONG.format(**texts))
+    assert f"/config.toml:{line}" in world.fails(2, "list").stderr
+    user(world, "")
 
 
 def test_a_typo_in_a_variable_is_an_error(world: World) -> None:
@@ -513,7 +559,9 @@ def test_manual_pages_render(world: World) -> None:
             assert f"muster {verb}" in text and "--json" in text and "Examples:" in text, argv
     folder = world.folder / "man1"
     world.ok("man", "--all", str(folder))
-    assert sorted(path.name for path in folder.iterdir()) == sorted(f"muster-{dashed(verb)}.1" for verb in VERBS)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        ["muster.1", *(f"muster-{dashed(verb)}.1" for verb in VERBS)]
+    )
 
 
 def test_a_verb_of_two_words_is_configured_by_its_words_joined(world: World) -> None:

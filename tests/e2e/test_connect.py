@@ -172,6 +172,31 @@ def test_outside_tmux_the_terminal_is_the_agents_until_it_is_left(world: World, 
     terminal.see("back: 0")
 
 
+def test_the_end_of_the_program_is_told_in_the_status_line_and_after_leaving(world: World, terminal: Terminal) -> None:
+    for name, command, line, after in (
+        ("fails", "exit 3", "ended with exit code 3; detach: C-b d", "fails has ended: failed (exit code 3)"),
+        ("ends", "exit 0", "ended with exit code 0; detach: C-b d", "ends has ended: done (exit code 0)"),
+    ):
+        world.ok("create", name, "command", "--no-connect", "--", "sh", "-c", f"read -r line; {command}")
+        terminal.type(f"clear; unset TMUX TMUX_PANE; muster connect {name}; echo back: $?")
+        terminal.see("detach: C-b d")
+        assert "ended" not in terminal.screen()
+        terminal.type("go")
+        terminal.see(line)
+        terminal.keys("C-b", "d")
+        terminal.see("back: 0")
+        assert after in terminal.screen() and f"muster start {name}" in terminal.screen()
+
+
+def test_after_leaving_a_live_agent_its_state_is_told(world: World, terminal: Terminal) -> None:
+    name = echoing(world)
+    terminal.type(f"unset TMUX TMUX_PANE; muster connect {name}; echo back: $?")
+    terminal.see("I am echoing")
+    terminal.keys("C-b", "d")
+    terminal.see("back: 0")
+    assert "left echoing, which is working; muster connect echoing comes back" in terminal.screen()
+
+
 def test_create_on_a_terminal_connects_and_no_connect_does_not(world: World, terminal: Terminal) -> None:
     terminal.type("unset TMUX TMUX_PANE; muster create one command -- sh -c 'echo I am one; sleep 1000'; echo back: $?")
     terminal.see("detach: C-b d")

@@ -100,6 +100,25 @@ def test_what_became_of_each_task_is_shown(e2e: E2eSession) -> None:
     assert "+hello alpha" in (folder / "diff.patch").read_text()
 
 
+def test_one_task_is_shown_with_all_that_is_known_of_it(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # One task, by its id or its number: why it came out so, its attempts, what its agent said last, and what to type next.
+    printf 'good\\nbad\\n' | muster map --run two -a command --retries 1 -- sh -c 'echo "it was {item}"; test {item} = good'
+    muster runs show two 2
+    """)
+    command = """printf 'good\\nbad\\n' | muster map --run two -a command --retries 1 -- sh -c 'echo "it was {item}"; test {item} = good'"""
+    expect(e2e.run(command, comment="One of them fails.")).to_exit_with(1)
+    result = e2e.run("muster runs show two 2", comment="Why?")
+    expect(result).to_succeed()
+    expect(result.stdout).to_match(r"^0002-bad of two: failed$")
+    expect(result.stdout).to_match(r"^reason: exit 1: it was bad$")
+    expect(result.stdout).to_match(r"^1 +failed .* two-0002 +exit 1: it was bad$")
+    expect(result.stdout).to_match(r"^2 +failed .* two-0002-2 +exit 1: it was bad$")
+    expect(result.stdout).to_match(r"^Last lines:\n  it was bad$")
+    expect(result.stdout).to_match(r"^Next:\n  muster start two-0002-2$")
+    expect(e2e.run("muster runs show two 0002-bda").stderr).to_contain("did you mean 0002-bad?")
+
+
 def test_a_finished_run_is_not_done_again(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
     # The same command again goes on with a run that is not finished. This one is: it says so, and does nothing twice.

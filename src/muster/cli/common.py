@@ -140,6 +140,13 @@ def note_versions(fleet: Fleet, made: Sequence[Found]) -> None:
         render.note(f"{found.text}; install a tested one: {found.fix}" if found.fix else found.text)
 
 
+def client(args: argparse.Namespace, fleet: Fleet, verb: str) -> str:
+    """Return the type that `-a` names, or else the first client that is installed."""
+    return str(
+        args.type or fleet.default_type(f"name one: muster {verb} -a TYPE …; muster doctor shows what is installed")
+    )
+
+
 def count(word: str) -> int:
     """A whole number that is not negative."""
     from ..errors import UsageError

@@ -11,6 +11,7 @@ from ..errors import MusterError, UsageError
 from ..fleet import Fleet
 from ..host import Found
 from ..model import LIVE
+from . import render
 from .parse import terminal
 
 EXAMPLES = """
@@ -63,4 +64,24 @@ def go(fleet: Fleet, one: Found, command: str = "", watch: bool = False) -> int:
     if fleet.env.get("TMUX") and (switch := tmux.switch(one.host, one.agent.id, fleet.env["TMUX"], again)):
         return subprocess.run(switch, check=False).returncode
     env = {key: value for key, value in os.environ.items() if key not in ("TMUX", "TMUX_PANE")}
-    return subprocess.run(attach, env=env, check=False).returncode
+    code = subprocess.run(attach, env=env, check=False).returncode
+    _say(fleet, one)
+    return code
+
+
+def _say(fleet: Fleet, one: Found) -> None:
+    """Say how the agent is that was just left."""
+    address = one.status.address
+    try:
+        status = fleet.look(one)
+    except MusterError as error:
+        render.error(error)
+        return
+    if status.state in LIVE:
+        render.note(f"left {address}, which is {status.state}; muster connect {address} comes back")
+        return
+    ended = "" if status.exit_code is None else f" (exit code {status.exit_code})"
+    reason = f": {status.reason}" if status.reason and not ended else ""
+    render.note(
+        f"{address} has ended: {status.state}{ended}{reason}\n  muster capture {address}, or muster start {address}"
+    )

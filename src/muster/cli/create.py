@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 
+from .. import config as settings
 from .. import fanout
 from ..errors import MusterError, UsageError, nearest, worst
 from ..fleet import Fleet
@@ -94,14 +95,14 @@ def defaults(parser: Parser, words: list[str], fleet: Fleet) -> None:
             near = nearest(name, list(templates)) if templates else "[templates.NAME] makes one"
             raise UsageError(f"there is no template {name!r}", near)
         for key, value in templates[name].items():
-            where = f"[templates.{name}] {key}"
+            where = f"{settings.where(fleet.config, 'templates', name, key)}: [templates.{name}]"
             if key == "args":
                 parser.set_defaults(rest=[str(item) for item in value])
             elif key.replace("-", "_") not in known:
-                raise UsageError(f"[templates.{name}] has no option {key!r}", nearest(key, sorted(known)))
+                raise UsageError(f"{where} has no option {key!r}", nearest(key, sorted(known)))
             else:
                 action = known[key.replace("-", "_")]
-                found = typed(action, value, where)
+                found = typed(action, value, f"{where} {key}")
                 before = parser.get_default(action.dest)
                 # Lists are joined, of several templates too.
                 parser.set_defaults(**{action.dest: [*before, *found] if isinstance(found, list) else found})

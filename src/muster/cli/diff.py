@@ -3,7 +3,7 @@ from __future__ import annotations
 import argparse
 
 from ..fleet import Fleet
-from . import render
+from . import pager, render
 
 EXAMPLES = """
 muster diff fix-login
@@ -11,7 +11,8 @@ muster diff fix-login --stat
 muster diff fix-login --committed
 """
 TEXT = """
-Shows what an agent changed since it began: its commits, and what it has not committed, new files included.
+Shows what an agent changed since it began: its commits, and what it has not committed, new files included. On a terminal it has
+the colours and the pager of your git configuration (color.diff, pager.diff, core.pager); GIT_PAGER=cat does without.
 """
 
 
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         names = fleet.diff(one, name_only=True, committed=args.committed).decode("utf-8", "replace").splitlines()
         render.document({"name": one.agent.name, "base": one.agent.base or None, "files": names, "diff": text})
     elif render.width():
-        render.out(render.plain(text, keep="\n\t").rstrip("\n")) if text else render.note("no changes")
+        pager.show(fleet, render.plain(text, keep="\n\t").rstrip("\n")) if text else render.note("no changes")
     else:
         render.raw(data)
     return 0

@@ -123,7 +123,7 @@ def wished(args: argparse.Namespace, fleet: Fleet) -> Wish:
     places = tuple(Address.parse(word).place for word in args.places if word.startswith("@")) or ("",)
     spec = Spec(
         Address(""),
-        args.type or fleet.default_type(),
+        common.client(args, fleet, "improve"),
         clean=True,
         timeout=args.timeout,
         permissions=args.permissions,

@@ -175,7 +175,8 @@ def _unwritten(error: OSError) -> int:
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         if len(words) < 2 or words[0] != "help":
-            return _help()
+            print(overview(), end="")
+            return 0
         return _dispatch([*words[1 : 3 if actions(words[1]) else 2], "--help"])
     if words[0] in ("-V", "--version", "version"):
         from .. import __version__
@@ -232,7 +233,8 @@ def _verb(words: list[str]) -> tuple[str, list[str]]:
     return ALIASES.get(words[0], words[0]), words
 
 
-def _help() -> int:
+def overview() -> str:
+    """Return the help of muster itself: every verb with what it does."""
     lines = ["Usage: muster VERB [ARGUMENTS]", "", "Run one or a thousand coding agents with the same verbs.", ""]
     lines += [
         "  muster create fix-login claude -m 'Fix the login test'",
@@ -247,8 +249,7 @@ def _help() -> int:
         lines.append("")
     lines.append("`muster VERB --help` shows examples and every option; `muster man` the manual.")
     lines.append("A program muster-foo on PATH is `muster foo`.")
-    print("\n".join(lines))
-    return 0
+    return "\n".join(lines) + "\n"
 
 
 def _help_of(family: str) -> int:

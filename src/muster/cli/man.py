@@ -11,13 +11,14 @@ from . import pages, render
 from .main import VERBS, dashed
 
 EXAMPLES = """
+muster man
 muster man create
 muster man tutorial check
 muster man create --roff | man -l -
 muster man --all /usr/local/share/man/man1
 """
 TEXT = """
-Shows a verb's manual page. --all writes every page as muster-VERB.1 into a folder.
+Shows a verb's manual page; without a verb, the overview of all of them. --all writes every page as muster-VERB.1 into a folder.
 """
 
 
@@ -31,8 +32,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if args.all:
         os.makedirs(args.all, exist_ok=True)
         written = []
-        for verb in VERBS:
-            path = os.path.join(args.all, f"muster-{dashed(verb)}.1")
+        for verb in ("", *VERBS):
+            path = os.path.join(args.all, f"{pages.name(verb)}.1")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(pages.roff(verb))
             written.append(path)
@@ -40,12 +41,12 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         if args.json:
             render.document({"files": written})
         return 0
-    wanted = " ".join(args.verb) or "create"
+    wanted = " ".join(args.verb)
     verb = next((verb for verb in VERBS if dashed(verb) == dashed(wanted)), "")
-    if not verb:
+    if wanted and not verb:
         raise NotFound(f"there is no verb {wanted!r}", "muster --help lists all")
     if args.json:
-        render.document({"verb": verb, "text": pages.markdown(verb)})
+        render.document({"verb": verb or None, "text": pages.markdown(verb)})
     elif args.roff or not (os.isatty(1) and _has_man()):
         render.out(pages.roff(verb) if args.roff else pages.plain(verb), end="")
     else:

@@ -112,7 +112,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     wish = conduct.Wish(
         Spec(
             Address(""),
-            args.type or fleet.default_type(),
+            common.client(args, fleet, "map"),
             branch=args.branch,
             mode=args.mode or "",
             clean=args.clean,
@@ -185,7 +185,7 @@ def limits(fleet: Fleet, args: argparse.Namespace) -> Limits:
     """The flags, then `[budget]` and `[limits]`, then what one agent of this type takes."""
     from ..flow import budget
 
-    machine = {"memory": fleet.type(args.type or fleet.default_type()).memory << 20, **fleet.config.amounts("limits")}
+    machine = {"memory": fleet.type(common.client(args, fleet, "map")).memory << 20, **fleet.config.amounts("limits")}
     given = {"max_agents": args.max_agents, "dollars": args.budget or None, "tokens": args.budget_tokens or None}
     return budget.limits(fleet.config.amounts("budget"), machine, **given)
 

@@ -8,15 +8,22 @@ from __future__ import annotations
 import os
 import sys
 
-from .main import GROUPS, VERBS, dashed
+from .main import GROUPS, VERBS, dashed, overview
 from .parse import build
 
 
+def name(verb: str) -> str:
+    """Return the name of a page; that of the overview, which has no verb, is `muster`."""
+    return f"muster-{dashed(verb)}" if verb else "muster"
+
+
 def plain(verb: str) -> str:
-    return build(verb)[0].format_help()
+    return build(verb)[0].format_help() if verb else overview()
 
 
 def markdown(verb: str) -> str:
+    if not verb:
+        return f"# muster\n\n```text\n{overview()}```\n"
     return f"# muster {verb}\n\n{VERBS[verb][0].upper()}{VERBS[verb][1:]}.\n\n```text\n{plain(verb)}```\n"
 
 
@@ -33,10 +40,11 @@ def roff(verb: str) -> str:
     body = plain(verb).replace("\\", "\\e").replace("-", "\\-")
     # A line that begins with a dot or a quote would be taken for a request.
     safe = "\n".join(f"\\&{line}" if line[:1] in (".", "'") else line for line in body.splitlines())
-    title = dashed(verb).upper().replace("-", "\\-")
-    return f""".TH MUSTER\\-{title} 1 "" muster
+    title = name(verb).upper().replace("-", "\\-")
+    about = VERBS[verb] if verb else "run one or a thousand coding agents with the same verbs"
+    return f""".TH {title} 1 "" muster
 .SH NAME
-muster {verb} \\- {VERBS[verb]}
+{f"muster {verb}".rstrip()} \\- {about}
 .SH SYNOPSIS
 .nf
 {safe}
@@ -45,7 +53,7 @@ muster {verb} \\- {VERBS[verb]}
 
 
 def files() -> dict[str, str]:
-    pages = {"README.md": index()}
+    pages = {"README.md": index(), "man/muster.1": roff("")}
     for verb in VERBS:
         pages[f"{dashed(verb)}.md"] = markdown(verb)
         pages[f"man/muster-{dashed(verb)}.1"] = roff(verb)

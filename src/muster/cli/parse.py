@@ -13,6 +13,7 @@ import re
 import sys
 from typing import Any, NoReturn
 
+from .. import config as settings
 from ..errors import UsageError, close, nearest
 from ..fleet import Fleet
 from . import render
@@ -156,9 +157,14 @@ def apply_defaults(parser: Parser, verb: str, fleet: Fleet) -> None:
         dest = key.replace("-", "_")
         variable = f"{prefix}{key.upper()}"
         where = variable if variable in fleet.env else f"[commands.{section}]"
-        if dest not in known:
-            raise UsageError(f"{where} has no option {key!r}", nearest(key, sorted(known)))
-        parser.set_defaults(**{dest: typed(known[dest], value, f"{where} {key}")})
+        try:
+            if dest not in known:
+                raise UsageError(f"{where} has no option {key!r}", nearest(key, sorted(known)))
+            parser.set_defaults(**{dest: typed(known[dest], value, f"{where} {key}")})
+        except UsageError as error:
+            if variable not in fleet.env and (file := settings.where(fleet.config, "commands", section, key)):
+                error.message = f"{file}: {error.message}"
+            raise
 
 
 def check_option(section: str, key: str, value: str) -> None:
@@ -173,15 +179,16 @@ def check_option(section: str, key: str, value: str) -> None:
 def check_commands(fleet: Fleet) -> None:
     """Every `[commands.VERB]` key is an option of that verb."""
     for section in fleet.config.section("commands"):
-        verb = _configured(section)
+        verb = _configured(section, settings.where(fleet.config, "commands", section))
         apply_defaults(build(verb)[0], verb, fleet)
 
 
-def _configured(section: str) -> str:
+def _configured(section: str, file: str = "") -> str:
     """The verb that `[commands.SECTION]` is about."""
     sections = {dashed(verb): verb for verb in VERBS}
     if section not in sections:
-        raise UsageError(f"[commands.{section}]: there is no verb {section!r}", nearest(section, list(sections)))
+        where = f"{file}: " if file else ""
+        raise UsageError(f"{where}[commands.{section}]: there is no verb {section!r}", nearest(section, list(sections)))
     return sections[section]
 
 
@@ -213,6 +220,8 @@ def typed(action: argparse.Action, value: Any, where: str) -> Any:
         values = value if isinstance(value, list) else [value]
         if isinstance(value, dict):
             values = [f"{key}={item}" for key, item in value.items()]
+        if action.choices is not None and (wrong := [item for item in values if item not in action.choices]):
+            raise UsageError(f"{where} {wrong[0]!r} must be one of {', '.join(map(str, action.choices))}")
         return [str(item) for item in values]
     if action.choices is not None and value not in action.choices:
         raise UsageError(f"{where} must be one of {', '.join(map(str, action.choices))}")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 muster runs
 muster runs show map-1
+muster runs show map-1 3
 muster runs pause map-1
 muster runs set map-1 max_agents=4 dollars=20
 muster runs stop map-1
@@ -23,7 +24,7 @@ muster runs rm map-1
 muster runs escalations
 """
 TEXT = """
-Shows the runs of map and improve, or one of them with all its tasks. Some actions ask something of the process that runs it: pause (no more is
+Shows the runs of map and improve, one of them with all its tasks, or one task by its id or number with all that is known of it. Some actions ask something of the process that runs it: pause (no more is
 launched) and resume, stop (its agents are harvested and ended, the rest is cancelled; also when that process was killed), set (another limit). rm removes a run's
 directory and its agents; branches stay. escalations shows what agents want somebody to know, close ID hides one of them.
 """
@@ -46,7 +47,13 @@ WHOLE = {"max_agents": 4, "tokens": 100000}
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", default="", metavar="ACTION", help=f"what to do: {', '.join(ACTIONS)}")
     parser.add_argument("name", nargs="?", default="", metavar="RUN", help="the run")
-    parser.add_argument("values", nargs="*", default=[], metavar="KEY=VALUE", help=f"for set: {', '.join(KEYS)}")
+    parser.add_argument(
+        "values",
+        nargs="*",
+        default=[],
+        metavar="WORD",
+        help=f"for show: a task; for set: KEY=VALUE of {', '.join(KEYS)}",
+    )
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
@@ -67,11 +74,17 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if not args.name:
         which, hint = ("escalation", "muster runs escalations") if args.action == "close" else ("run", "muster runs")
         raise UsageError(f"which {which} to {args.action}?", f"{hint} shows them")
-    if args.values and args.action != "set":
+    if args.action == "show" and len(args.values) > 1:
+        raise UsageError("runs show takes one task", f"muster runs show {args.name} {args.values[0]}")
+    if args.values and args.action not in ("set", "show"):
         raise UsageError(f"runs {args.action} takes no values", f"muster runs set {args.name} KEY=VALUE")
     if args.action == "close":
         return _close(args, fleet)
     one = runs.find(fleet.home, args.name)
+    if args.action == "show" and args.values:
+        from . import task
+
+        return task.show(args, fleet, one, args.values[0])
     if args.action == "show":
         return _show(args, fleet, one)
     if args.action == "rm":

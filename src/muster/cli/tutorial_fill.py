@@ -95,7 +95,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
 def type_of(args: argparse.Namespace, fleet: Fleet) -> str:
     """The type that is named, the one that is configured for create, or the first client there is."""
-    return str(args.agent or fleet.config.command("create").get("type") or fleet.default_type())
+    return str(args.agent or fleet.config.command("create").get("type") or fleet.default_type("name one with -a TYPE"))
 
 
 def _show(args: argparse.Namespace, filled: fill.Filled) -> None:

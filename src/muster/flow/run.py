@@ -151,6 +151,18 @@ class Run:
         }
         return {**self._head(), **totals, "tasks": rows}
 
+    def task(self, word: str) -> Record:
+        """Return one task by its id, or by its number."""
+        tasks = self.tasks()
+        ids = [task.id for task in tasks]
+        found = [task for task in tasks if task.id == word or (word.isdigit() and task.number == int(word))]
+        if not found:
+            near = close(word, ids)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"muster runs show {self.name} lists its tasks"
+            raise NotFound(f"{self.name} has no task {word!r}", hint)
+        task = found[0]
+        return Record(task, self.attempts(task.id), read(self.path("tasks", task.id, "verified.json")) or {})
+
     def overview(self) -> dict[str, Any]:
         """Return `picture` without its tasks. The totals of a run that is over are computed once and kept."""
         return {**self._head(), **self.kept("totals", self._totals)}

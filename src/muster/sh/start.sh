@@ -33,8 +33,7 @@ if [ "$mu_memory" != 0 ]; then
 	printf '%s\n' "$mu_group" >"$mu_dir/cgroup"
 fi
 
-if [ ! -f "$mu_home/tmux.conf" ]; then
-	cat >"$mu_home/.conf.$mu_id" <<'END'
+mu_conf=$(cat <<'END'
 # Written by muster for its own tmux server. Your tmux server and its configuration are not touched.
 set -s exit-empty on
 set -s escape-time 20
@@ -48,11 +47,16 @@ set -g window-size latest
 set -g status-style "bg=default,fg=colour244"
 set -g status-left "#{@agent}  "
 set -g status-left-length 70
-set -g status-right "#{?pane_dead,it has ended; ,}detach: #{prefix} d "
+set -g status-right "#{?pane_dead,ended #{?pane_dead_signal,by signal #{pane_dead_signal},with exit code #{pane_dead_status}}; ,}detach: #{prefix} d "
 set -g status-right-length 60
 set -g window-status-format ""
 set -g window-status-current-format ""
+set-hook -g pane-died "refresh-client -S"
 END
+)
+# Another version of muster may have written it.
+if [ "$(cat "$mu_home/tmux.conf" 2>/dev/null)" != "$mu_conf" ]; then
+	printf '%s\n' "$mu_conf" >"$mu_home/.conf.$mu_id"
 	mv -f "$mu_home/.conf.$mu_id" "$mu_home/tmux.conf"
 fi
 
