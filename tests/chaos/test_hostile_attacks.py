@@ -6,8 +6,10 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -458,3 +460,96 @@ def test_a_link_in_the_place_of_a_submodule_is_not_followed(submodule: Lab) -> N
     with contextlib.suppress(MusterError):
         fleet.create(Spec(Address("young"), "command", ("true",), mode="worktree", clean=True))
     assert lab.git("symbolic-ref", "HEAD", cwd=lab.project / "sub") == head
+
+
+def test_after_an_agent_did_its_worst_the_users_git_runs_nothing_of_it(lab: Lab) -> None:
+    """Everything that git runs, planted in every git file that an agent reaches by its own git commands and its work dir."""
+    ran = lab.root / "ran"
+    evil = lab.root / "evil"
+    evil.write_text(f'#!/bin/sh\necho "$0 $*" >>{ran}\ncat\n')
+    evil.chmod(0o755)
+    work, repo = lab.state / "work" / lab.one_id("near"), lab.folder("near") / "repo"
+    settings = (
+        *("core.fsmonitor", "core.hooksPath", "core.pager", "core.editor", "core.sshCommand", "core.askPass"),
+        *(
+            "alias.status",
+            "alias.co",
+            "filter.evil.clean",
+            "filter.evil.smudge",
+            "filter.evil.process",
+            "diff.external",
+        ),
+        *("diff.evil.textconv", "diff.evil.command", "merge.evil.driver", "credential.helper", "gpg.program"),
+        *("sequence.editor", "uploadpack.packObjectsHook", "core.alternateRefsCommand", "init.templateDir"),
+    )
+    (work / ".gitattributes").write_text("* filter=evil diff=evil merge=evil\n")
+    (work / ".gitmodules").write_text(f'[submodule "x"]\n\tpath = x\n\turl = {lab.other}\n')
+    (work / ".gitconfig").write_text(f"[core]\n\tfsmonitor = {evil}\n")
+    (work / "c.txt").write_text("more\n")
+    lab.git("add", ".", cwd=work)
+    lab.git("commit", "-qm", "worst", cwd=work)
+    for name in settings:
+        value = str(lab.root) if name in ("core.hooksPath", "init.templateDir") else str(evil)
+        lab.git("config", name, value, cwd=work)
+    lab.git("config", "include.path", f"{work}/.gitconfig", cwd=work)
+    lab.git("config", "extensions.worktreeConfig", "true", cwd=work)
+    (repo / "config.worktree").write_text(f"[core]\n\tfsmonitor = {evil}\n")
+    (repo / "info/attributes").write_text("* filter=evil\n")
+    hooks = ("pre-commit", "post-commit", "post-checkout", "post-merge", "reference-transaction", "post-index-change")
+    (repo / "hooks").mkdir(exist_ok=True)
+    for hook in hooks:
+        shutil.copy2(evil, repo / "hooks" / hook)
+        shutil.copy2(evil, lab.root / hook)
+    ran.unlink(missing_ok=True)
+
+    def user() -> None:
+        (lab.project / "mine.txt").write_text(f"{time.monotonic()}\n")
+        lab.git("status")
+        lab.git("add", ".")
+        lab.git("commit", "-qm", "mine")
+        lab.git("checkout", "-q", "-b", f"b{time.monotonic_ns()}")
+        lab.git("checkout", "-q", "-")
+        lab.git("pull", "-q", "--no-rebase", ".", "main")
+        lab.git("diff", "HEAD~1")
+        assert not ran.exists(), ran.read_text()
+
+    user()
+    fleet = lab.new_fleet()
+    fleet.git_counts(fleet.survey().statuses)
+    fleet.diff(fleet.get("near"))
+    fleet.snapshot(fleet.get("near"), "create", "again")
+    assert not ran.exists()
+    told = fleet.pull(fleet.get("near"), how="merge")
+    assert {"core.fsmonitor", "hooks/pre-commit", "include.path"} <= set(told["planted"])
+    user()
+    twin = fleet.clone(fleet.get("near"), Address("twin"), "", {})
+    fleet.wait([twin], frozenset({"done", "failed"}), timeout=120)
+    assert not ran.exists(), ran.read_text()
+    user()
+    fleet.destroy(fleet.get("near"))
+    user()
+    fleet.restore("near")
+    user()
+
+
+@pytest.mark.parametrize("name", ["far@box", "cop@box", "near"])
+def test_without_local_records_a_repository_is_asked_for_and_never_taken_from_the_host(lab: Lab, name: str) -> None:
+    shutil.rmtree(lab.state / "bindings")
+    fleet = lab.new_fleet()
+    one = fleet.get(name)
+    assert not one.status.bound and one.agent.repo == ""
+    for verb in (fleet.pull, fleet.push):
+        with pytest.raises(Refused) as refused:
+            verb(one)
+        assert refused.value.hint
+    fleet.label(one, {"a": "b"})
+    fleet.diff(one)
+    fleet.explain(one)
+    fleet.stop(one, 0)
+    fleet.rename(one, "moved")
+    moved = fleet.get(name.replace(name.partition("@")[0], "moved"))
+    if name != "cop@box":
+        assert fleet.pull(moved, to=str(lab.project))["branch"] == "muster/moved"
+    fleet.destroy(moved)
+    fleet.restore(str(moved.status.address))
+    assert lab.trespasses() == []
