@@ -86,8 +86,8 @@ def test_a_renamed_agent_still_takes_answers(e2e: E2eSession) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ("greet-c hello-b", 3, "agents: "),
-        ("greet-b other", 5, "exists already"),
+        ("greet-c hello-b", 3, "did you mean greet-b?"),
+        ("greet-b other", 5, "there is an agent other already"),
         ("greet-b 'hello b'", 2, "use letters, digits, - and _"),
         ("greet-b", 2, "NEW"),
     ],

@@ -87,7 +87,7 @@ def test_destroy_of_an_unknown_name_removes_nobody(e2e: E2eSession) -> None:
     command(e2e, "hello-b", "sleep 600")
     unknown, nobody = e2e.run("muster destroy hello"), e2e.run("muster destroy")
     expect(unknown).to_exit_with(3)
-    expect(unknown.stderr).to_contain("agents: hello-b")
+    expect(unknown.stderr).to_contain("did you mean hello-b?")
     expect(nobody).to_exit_with(2)
     expect(nobody.stderr).to_contain("no agent was named")
     assert list(agents(e2e)) == ["hello-b"]
@@ -345,7 +345,7 @@ def test_gc_says_what_is_left_over_and_removes_nothing(e2e: E2eSession) -> None:
     expect(result.stdout).to_match(r"^branch +local +muster/unique +unique .* kept$")
     expect(result.stdout).not_to_contain("living")
     assert (stray / "notes.txt").exists()
-    assert branches(e2e) == ["main", "muster/living", "muster/merged", "muster/unique"]
+    assert branches(e2e) == ["main", "muster/merged", "muster/unique"]
 
 
 def test_gc_of_a_tidy_place_has_nothing_to_say(e2e: E2eSession) -> None:
@@ -370,7 +370,7 @@ def test_gc_yes_removes_and_what_is_unique_stays_to_be_had(e2e: E2eSession) -> N
     assert not stray.exists()
     kept = [path.read_text() for path in (state_folder(e2e) / "trash").rglob("notes.txt")]
     assert kept == ["precious\n"]
-    assert branches(e2e) == ["main", "muster/living", "muster/unique"]
+    assert branches(e2e) == ["main", "muster/unique"]
     assert agents(e2e)["living"]["state"] == "working"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from muster.tutorial import E2eSession, blocks, expect
 
-from .conftest import outside
+from .conftest import agents, outside
 
 PROJECT = (
     "# Examples are tiring to write. Write headings instead, and have an agent fill them in. Here is a small project, and a playbook that stands in for a client.\n"
@@ -254,12 +254,13 @@ def test_what_works_is_kept_on_the_branch_and_comes_with_a_pull(e2e: E2eSession)
 def test_an_unknown_id_keeps_nothing(e2e: E2eSession) -> None:
     e2e.write_tutorial_block(KEEP)
     known = [proposal["id"] for proposal in proposed(e2e)["proposals"]]
-    before = outside(e2e, "git", "-C", str(cafe(e2e)), "rev-parse", "muster/waiter")
+    work = Path(agents(e2e)["waiter"]["workdir"])
+    before = outside(e2e, "git", "rev-parse", "--verify", "muster/waiter", cwd=work)
     result = e2e.run(f"muster tutorial fill ../cafe/tutorial.sh --from waiter --accept {known[0]},nothing-000000")
     expect(result).to_exit_with(3)
     expect(result.stderr).to_contain("no example 'nothing-000000'")
     expect(result.stderr).to_contain(known[1])
-    assert outside(e2e, "git", "-C", str(cafe(e2e)), "rev-parse", "muster/waiter") == before
+    assert before and outside(e2e, "git", "rev-parse", "--verify", "muster/waiter", cwd=work) == before
 
 
 def test_on_a_terminal_they_are_picked_one_by_one(e2e: E2eSession) -> None:
@@ -276,7 +277,8 @@ def test_on_a_terminal_they_are_picked_one_by_one(e2e: E2eSession) -> None:
     screen.type("y\n")
     expect(screen).to_show("muster pull waiter --merge")
     expect(screen).to_exit_with(0)
-    text = outside(e2e, "git", "-C", str(cafe(e2e)), "show", "muster/waiter:tutorial.sh")
+    work = Path(agents(e2e)["waiter"]["workdir"])
+    text = outside(e2e, "git", "show", "muster/waiter:tutorial.sh", cwd=work)
     assert BACK in text and COUNT not in text
     assert state(e2e) == before
 

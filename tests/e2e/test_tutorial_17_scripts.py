@@ -320,7 +320,7 @@ def test_create_answers_with_the_record_of_what_was_made(e2e: E2eSession) -> Non
     [one] = told["agents"]
     assert (one["name"], one["address"], one["type"], one["mode"]) == ("made", "made", "command", "worktree")
     assert Path(one["workdir"], "README").exists()
-    assert git(e2e, "rev-parse", "muster/made") == one["base"]
+    assert outside(e2e, "git", "rev-parse", "muster/made", cwd=Path(one["workdir"])).strip() == one["base"]
     assert agents(e2e)["made"]["id"] == one["id"]
 
 
