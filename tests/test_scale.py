@@ -25,6 +25,8 @@ from muster.flow import run as runs
 from muster.providers.local import LocalHost
 from muster.report import run_page
 
+from .conftest import World
+
 _listeners: list[Callable[[str], None]] = []
 
 
@@ -324,3 +326,27 @@ def test_a_history_that_is_cut_off_on_its_way_leaves_nothing(
     assert not list(Path(far.home).glob("repos/*/objects/pack/*"))
     assert not list(Path(far.home).glob("repos/*/objects/pack/.incoming*"))
     assert long.whole(long.mirror(far))
+
+
+# Many agents
+
+
+def counted(world: World, program: str) -> Path:
+    """Put a program in front of the real one that writes a line for each call."""
+    log, shim = world.folder / f"calls-of-{program}", world.bin / program
+    shim.write_text(f'#!/bin/sh\necho "$1" >>{log}\nexec {shutil.which(program)} "$@"\n')
+    shim.chmod(0o755)
+    return log
+
+
+def test_list_with_git_takes_three_git_processes_and_little_else_for_each_agent(world: World) -> None:
+    world.ok("create", "n", "command", "--no-connect", "--count", "9", "--", "sleep", "1000")
+    agents = world.agents()
+    odd = sorted(agents)[3]
+    (Path(agents[odd]["workdir"]) / "new\nfile").write_text("x")
+    logs = {name: counted(world, name) for name in ("git", "find", "cp", "tr", "wc")}
+    rows = world.ok("list", "--git", "--json").json["agents"]
+    assert {row["name"]: row["dirty"] for row in rows} == {name: int(name == odd) for name in agents}
+    calls = {name: len(log.read_text().splitlines()) if log.exists() else 0 for name, log in logs.items()}
+    assert calls["git"] <= 3 * 9 + 2
+    assert calls["cp"] <= 9 and calls["find"] <= 5 and calls["tr"] <= 5 and calls["wc"] <= 3

@@ -5,7 +5,7 @@
 shadow() { # SHADOW BASE FORMAT EXCLUDE OBJECTS…; run where the work tree's own configuration can still be trusted
   made=$1 base=$2 format=$3 exclude=$4
   shift 4
-  mkdir -p "$made/objects/pack" "$made/refs/muster" "$made/info"
+  mkdir -p "$made/objects/pack" "$made/objects/info" "$made/refs/muster" "$made/info"
   alternates "$made/objects" "$@"
   printf '%s\n' "$exclude" >"$made/info/exclude"
   if [ "$format" = sha256 ]; then
@@ -80,7 +80,7 @@ free() { # BRANCH BASE: refuse a branch that `pull` could not write later
 rehearse() { git update-ref --stdin <"$tmp/transaction" >/dev/null; }
 
 private() { # make $repo, the agent's own git directory, from the user's $common; $from is the git dir of the user's work tree
-  mkdir -p "$repo/objects/pack" "$repo/refs/heads" "$repo/refs/tags" "$repo/info" "$repo/hooks"
+  mkdir -p "$repo/objects/pack" "$repo/objects/info" "$repo/refs/heads" "$repo/refs/tags" "$repo/info" "$repo/hooks"
   printf 'ref: refs/heads/%s\n' "$branch" >"$repo/HEAD"
   alternates "$repo/objects" "$common/objects"
   {
@@ -103,8 +103,10 @@ private() { # make $repo, the agent's own git directory, from the user's $common
   done
   # Branches, tags and remote branches are there to look at and to build on; those of other agents are not.
   git for-each-ref --format='%(objectname) %(refname) %(symref)' refs/heads refs/tags refs/remotes >"$tmp/refs"
-  awk '$2 !~ /^refs\/heads\/muster\// && NF == 2 { print $1, $2 }' "$tmp/refs" >"$repo/packed-refs"
-  sed -n 's/^[0-9a-f]* \(refs\/remotes\/[^ ]*\) \(refs\/remotes\/.*\)$/\1 \2/p' "$tmp/refs" >"$tmp/symbolic"
+  : >"$tmp/symbolic"
+  symbolic=$tmp/symbolic awk '
+    NF == 2 { if ($2 !~ /^refs\/heads\/muster\//) print $1, $2; next }
+    $2 ~ /^refs\/remotes\// && $3 ~ /^refs\/remotes\// { print $2, $3 >ENVIRON["symbolic"] }' "$tmp/refs" >"$repo/packed-refs"
   while read -r name target; do git --git-dir="$repo" symbolic-ref "$name" "$target"; done <"$tmp/symbolic"
 }
 

@@ -17,12 +17,13 @@ tell() { # NUMBER WORKDIR GITDIR SHADOW BRANCH: `NUMBER AHEAD DIRTY HEAD`; DIRTY
   number=$1
   shift
   tmp=$tmp/$number
-  mkdir "$tmp"
   enter "$@"
   dirty=-
   if [ -z "$gone" ]; then
-    git status --porcelain=v2 -z --no-renames --untracked-files=all --ignore-submodules=dirty >"$tmp/raw"
-    dirty=$(tr -cd '\0' <"$tmp/raw" | wc -c | tr -d ' ')
+    # Git quotes names with newlines, so a line is a file.
+    git status --porcelain=v2 --no-renames --untracked-files=all --ignore-submodules=dirty >"$tmp/raw"
+    dirty=0
+    [ ! -s "$tmp/raw" ] || dirty=$(($(wc -l <"$tmp/raw")))
   fi
   ahead=0
   base=$(cat "$shadow/refs/muster/base")
@@ -32,6 +33,7 @@ tell() { # NUMBER WORKDIR GITDIR SHADOW BRANCH: `NUMBER AHEAD DIRTY HEAD`; DIRTY
 
 do_info() { # four lines for each agent on stdin, newlines and backslashes in the first three escaped
   number=0
+  set --
   while IFS= read -r one && IFS= read -r two && IFS= read -r three && IFS= read -r four; do
     case $one$two$three in
     *\\*)
@@ -39,12 +41,32 @@ do_info() { # four lines for each agent on stdin, newlines and backslashes in th
       one=${one%.} two=${two%.} three=${three%.}
       ;;
     esac
-    tell "$number" "$one" "$two" "$three" "$four" >"$tmp/told.$number" 2>/dev/null &
+    set -- "$@" "$one" "$two" "$three" "$four"
+    if [ $# -ge 32 ]; then
+      tell_all "$@"
+      set --
+    fi
+  done
+  [ $# = 0 ] || tell_all "$@"
+  cat "$tmp"/told.* 2>/dev/null || :
+}
+
+tell_all() { # WORKDIR GITDIR SHADOW BRANCH…: a few agents at once; what can be done for all of them takes one process
+  at=0
+  for word; do
+    case $((at % 4)) in 0 | 1) [ -z "$word" ] || printf '%s\0' "$word" ;; esac
+    at=$((at + 1))
+  done >"$tmp/list"
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  checked=$(xargs -0 sh -c 'find "$@" -type p 2>/dev/null | head -n 1' find <"$tmp/list") || :
+  [ -n "$checked" ] || checked=none
+  while [ $# -gt 0 ]; do
+    mkdir "$tmp/$number"
+    tell "$number" "$1" "$2" "$3" "$4" >"$tmp/told.$number" 2>/dev/null &
     number=$((number + 1))
-    if [ $((number % 8)) = 0 ]; then wait; fi
+    shift 4
   done
   wait
-  cat "$tmp"/told.* 2>/dev/null || :
 }
 
 do_uncommitted() { # WORKDIR GITDIR SHADOW BRANCH: `XY PATH` for each changed or new file, NUL after each

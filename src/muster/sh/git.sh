@@ -81,12 +81,14 @@ enter() { # WORKDIR GITDIR SHADOW [BRANCH]
   cd -- "$workdir"
   export GIT_DIR="$shadow" GIT_WORK_TREE="$workdir" GIT_INDEX_FILE="$tmp/index"
   index=${gitdir:-$shadow}/index
-  find . ${gitdir:+"$gitdir"} -type p >"$tmp/pipes" 2>/dev/null || :
+  : >"$tmp/pipes"
+  # `none`: the caller has looked in the folders of several agents at once.
+  [ "${checked-}" = none ] || find . ${gitdir:+"$gitdir"} -type p >"$tmp/pipes" 2>/dev/null || :
   if [ -s "$tmp/pipes" ] && grep -qE '^/|/\.git' "$tmp/pipes"; then
     refuse "git would wait for ever for the named pipe $(grep -E '^/|/\.git' "$tmp/pipes" | head -n 1)" "remove it"
   fi
   look
-  rm -f "$tmp/index"
+  [ ! -e "$tmp/index" ] || rm -f "$tmp/index"
   copied "$index" || damaged=1
   for part in "$gitdir"/sharedindex.*; do
     if [ -f "$part" ] && [ ! -L "$part" ]; then cp -p "$part" "$shadow/" 2>/dev/null || :; fi
@@ -204,7 +206,7 @@ lay() { # BASE STATE: the reverse of take, into the work tree and index git is s
 alternates() { # OBJECTS OTHER…
   into=$1/info/alternates
   shift
-  mkdir -p "${into%/*}"
+  [ -d "${into%/*}" ] || mkdir -p "${into%/*}"
   for one; do
     case $one in
     *"$newline"*) printf '%s\n' "$one" | sed -e ':a' -e '$!{' -e N -e ba -e '}' -e 's/[\\"]/\\&/g' -e 's/\n/\\n/g' -e 's/.*/"&"/' ;;
