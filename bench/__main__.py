@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from . import integrate
+from . import integrate, mirror, runs
 from .map import Maps
 
 ROUNDS = int(os.environ.get("MUSTER_BENCH_ROUNDS", "7"))
@@ -172,6 +172,8 @@ class Bench:
             "verbs": self.verbs,
             "list": self.listing,
             "many": self.many,
+            "runs": self.runs,
+            "mirror": self.mirror,
             "integrate": lambda: [Row(*row) for row in integrate.rows()],
             "clients": self.clients,
             "map": lambda: [Row(*row) for row in Maps(MUSTER, self.repo, self.env).rows()],
@@ -233,6 +235,65 @@ class Bench:
                 rows.append(Row(f"{verb} {MANY} agents (floor: {FEW} agents)", lot, few, 4 * MANY / FEW / (1000 / 300)))
         return rows
 
+    def runs(self) -> list[Row]:
+        """Runs that are over: listed, shown, and made into a page. The floor of each reads, and writes, as many files."""
+        home = self.folder / "state"
+        runs.fill(home)
+        folder = home / "runs"
+        large = folder / "large"
+
+        def page() -> Callable[[], object]:
+            shutil.rmtree(large / "report", ignore_errors=True)
+            return lambda: self.run(MUSTER, "report", "large")
+
+        def page_floor() -> Callable[[], object]:
+            into = self.folder / "floor-pages"
+            shutil.rmtree(into, ignore_errors=True)
+            into.mkdir()
+            return lambda: self.run(*runs.copy_floor(large / "tasks", into, 2 * runs.LARGE))
+
+        shown = runs.read_floor(large, "agent.json", "outcome.json", "verified.json")
+        rows = [
+            self.goal(f"runs, {runs.RUNS} of them", self.call(MUSTER, "runs"), self.python, 0.3),
+            self.goal(
+                f"runs show, {runs.LARGE} tasks", self.call(MUSTER, "runs", "show", "large"), self.call(*shown), 0.5
+            ),
+            self.goal(f"report, {runs.LARGE} tasks", page, page_floor, 5.0),
+        ]
+        shutil.rmtree(folder)
+        return rows
+
+    def mirror(self) -> list[Row]:
+        """The first agent in a clone of its own of a long history, on this machine and over ssh on loopback."""
+        with mirror.Mirrors(MUSTER, self.folder, self.env) as mirrors:
+            return [Row(*row) for row in mirrors.rows()]
+
+    def goal(
+        self,
+        work: str,
+        mine: Callable[[], Callable[[], object]],
+        floor: Callable[[], Callable[[], object]],
+        most: float,
+    ) -> Row:
+        """A row whose goal is in seconds on an idle machine. How busy this one is shows in the floor: by so much more time
+        than CPU time as it takes, the goal is put off."""
+        spent: list[float] = []
+
+        def timed() -> Callable[[], object]:
+            work = floor()
+
+            def run() -> None:
+                began = os.times()
+                work()
+                ended = os.times()
+                spent.append(ended[2] + ended[3] - began[2] - began[3])
+
+            return run
+
+        taken, least = self.measure(mine, timed)
+        busy = max(1.0, least / statistics.median(spent))
+        return Row(f"{work} (goal: {most:g} s)", taken, least, round(most * busy / least, 1))
+
     def all_at_once(self, verb: str, count: int) -> float:
         self.run(MUSTER, "destroy", "--all", check=False)
         self.fill(count)
@@ -280,7 +341,16 @@ class Bench:
         memory = self.memory()
         self.fill(200)
         two_hundred = self.measure(self.call(MUSTER, "list"))[0]
-        return [forty, Row("list, 200 agents (floor: 40 agents)", two_hundred, forty.mine, 2), memory]
+        return [forty, Row("list, 200 agents (floor: 40 agents)", two_hundred, forty.mine, 2), memory, self.counts()]
+
+    def counts(self) -> Row:
+        """`list --git` with agents that have work trees of their own; the floor is one bare `git status` in each, two at once."""
+        self.run(MUSTER, "destroy", "--all", check=False)
+        words = ["create", f"w{self.next()}", "command", "--no-connect", "--count", str(FEW), "--", "sleep", "1000"]
+        self.run(MUSTER, *words)
+        status = 'ls -d "$1"/* | xargs -P 2 -I {} git -C {} status --porcelain >/dev/null'
+        floor = self.call("sh", "-c", status, "floor", str(self.folder / "state" / "work"))
+        return self.goal(f"list --git, {FEW} agents", self.call(MUSTER, "list", "--git"), floor, 3.0)
 
     def fill(self, count: int) -> None:
         have = len(self.run(MUSTER, "list", "--format", "{name}").stdout.split())

@@ -1,6 +1,6 @@
 """The rows of runs: listing many of them, showing a large one, and making its page.
 
-The runs are made here, as files, with what a small agent leaves. The floor reads the same bytes once, with one python.
+The runs are made here, as files, with what a small agent leaves. Their floors are in `read_floor` and `copy_floor`.
 """
 
 from __future__ import annotations
@@ -80,16 +80,31 @@ def _leave(folder: Path, begun: float) -> None:
     (folder / "usage.json").write_text(json.dumps(usage))
 
 
-def floor(folder: Path, *names: str) -> list[str]:
-    """Return the argv of a python that reads every file of one of these names below `folder`, or every file."""
+def read_floor(folder: Path, *names: str) -> list[str]:
+    """Return the argv of a python that reads every file of one of these names below `folder`."""
     program = (
         "import os, sys\n"
         "for at, folders, files in os.walk(sys.argv[1]):\n"
         "    for name in files:\n"
-        "        if len(sys.argv) < 3 or name in sys.argv[2:]:\n"
+        "        if name in sys.argv[2:]:\n"
         "            with open(os.path.join(at, name), 'rb') as file: file.read()\n"
     )
     return [sys.executable, "-c", program, str(folder), *names]
+
+
+def copy_floor(folder: Path, into: Path, count: int) -> list[str]:
+    """Return the argv of a python that reads every file below `folder` and writes what it read into `count` files."""
+    program = (
+        "import os, sys\n"
+        "read = []\n"
+        "for at, folders, files in os.walk(sys.argv[1]):\n"
+        "    for name in files:\n"
+        "        with open(os.path.join(at, name), 'rb') as file: read.append(file.read())\n"
+        "count = int(sys.argv[3])\n"
+        "for number in range(count):\n"
+        "    with open(os.path.join(sys.argv[2], str(number)), 'wb') as file: file.write(b''.join(read[number::count]))\n"
+    )
+    return [sys.executable, "-c", program, str(folder), str(into), str(count)]
 
 
 def fill(home: Path) -> None:
