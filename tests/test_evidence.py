@@ -243,7 +243,7 @@ def test_a_limit_may_end_in_the_next_year() -> None:
         ("You've hit your limit · resets 3am (UTC)", "2026-11-17T03:00:00+00:00"),
         ("You've hit your weekly limit · resets Nov 20, 3pm (UTC)", "2026-11-20T15:00:00+00:00"),
         ("You've hit your weekly limit · resets Jan 2, 12am (UTC)", ""),
-        ("You've hit your weekly limit · resets Nov 16, 4:20am (UTC)", ""),
+        ("You've hit your weekly limit · resets Nov 16, 4:20am (UTC)", "2026-11-16T04:20:00+00:00"),
         ("You've hit your limit · resets 7am (Europe/Berlin)", "2026-11-16T06:00:00+00:00"),
         ("You've hit your limit · resets 25pm (UTC)", ""),
         ("You've hit your limit · resets Feb 31, 3pm (UTC)", ""),
@@ -256,3 +256,11 @@ def test_a_limit_names_its_end(text: str, then: str) -> None:
     """From the words of the client: its other forms cannot be brought about here."""
     said = datetime.fromisoformat("2026-11-16T04:20:17+00:00").timestamp()
     assert resets(text, said) == (datetime.fromisoformat(then).timestamp() if then else None)
+
+
+@pytest.mark.parametrize("late", [0, 7, 59, 300])
+def test_a_limit_that_ends_in_the_minute_in_which_it_is_told_of_does_not_last_until_tomorrow(late: int) -> None:
+    end = datetime.fromisoformat("2026-11-16T23:33:00+00:00").timestamp()
+    assert resets("You've hit your limit · resets 11:33pm (UTC)", end + late) == end
+    assert resets("You've hit your limit · resets Nov 16, 11:33pm (UTC)", end + late) == end
+    assert resets("You've hit your limit · resets 11:33pm (UTC)", end + 3600) == end + 86400

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from muster.agents import claude, codex
@@ -35,6 +37,14 @@ def test_what_both_take_alike_is_taken(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", [claude.TYPE.retries, codex.TYPE.retries])
 def test_the_built_in_ones_are_such(pattern: str) -> None:
     assert taken(pattern) == pattern
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["✻ Retrying in 1s · attempt 3/10", "✻ 529 overloaded · retrying in 3s · attempt 4/10"],
+)
+def test_the_words_of_old_and_new_versions_of_claude_are_known(line: str) -> None:
+    assert re.search(claude.TYPE.retries, line) and not re.search(claude.TYPE.retries, f"  {line}")
 
 
 def test_a_pattern_that_ends_in_a_semicolon_ends_no_command_of_tmux(world: World) -> None:

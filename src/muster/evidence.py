@@ -176,6 +176,8 @@ LIMIT_GRACE = 5.0
 #: A client says that it is idle a moment before its hook tells of the end of the turn: so long its file is not believed.
 SETTLED = 0.8
 BEHIND = "background task"
+#: Minutes for which the end of a limit may be past when its client tells of it: the client names no seconds, and no limit lasts a day less these.
+RESET_SLACK = 10
 
 
 def _client(kind: str, at: float, client: dict[str, Any], now: float) -> tuple[str, str, float, str] | None:
@@ -222,10 +224,11 @@ def resets(text: str, t: float) -> float | None:
         at = said.replace(hour=int(hour) % 12 + 12 * (half == "pm"), minute=int(minute or 0), second=0, microsecond=0)
         if month:
             at = at.replace(month=datetime.strptime(month, "%b").month, day=int(day))
-            at = at if at > said else at.replace(year=at.year + 1)
+            at = at if said - at < timedelta(minutes=RESET_SLACK) else at.replace(year=at.year + 1)
             # No window is longer than a week: it was over when it was said.
             return at.timestamp() if at - said < timedelta(days=9) else None
-        return (at if at > said else at + timedelta(days=1)).timestamp()
+        # A limit that is told of in the very minute in which it ends is over, and does not last until tomorrow.
+        return (at if said - at < timedelta(minutes=RESET_SLACK) else at + timedelta(days=1)).timestamp()
     except (ValueError, OSError, KeyError):
         return None
 

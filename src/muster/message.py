@@ -21,6 +21,8 @@ from .plugins import AgentType
 
 #: Stands before text that a client would take for a command of its own.
 HARMLESS = "Message: "
+#: Words that end a client when they are all of a message.
+ENDING = frozenset({"exit", "quit", ":q", ":q!", ":wq", ":wq!", ":qa", ":qa!", ":x"})
 RECEIPT_SECONDS = 30.0
 #: How often it is looked whether the text is still in the box, where an Enter was lost.
 ENTER_AGAIN_SECONDS = 2.0
@@ -260,8 +262,9 @@ def typable(text: str) -> str:
 
 
 def guarded(kind: AgentType, text: str, more: str = "") -> str:
-    """The text behind a harmless word, where the client (or, with `more`, its command line) would obey its first character."""
-    return f"{HARMLESS}{text}" if text[:1] in tuple(kind.guard + more) else text
+    """The text behind a harmless word, where the client (or, with `more`, its command line) would obey it."""
+    obeyed = text[:1] in tuple(kind.guard + more) or (kind.guard and text.strip().casefold() in ENDING)
+    return f"{HARMLESS}{text}" if obeyed else text
 
 
 def encoded(text: str) -> bytes:

@@ -116,6 +116,22 @@ def test_a_policy_allows_and_denies_without_a_dialog(claude: Claude) -> None:
     assert until(claude, "waiting")["reason"] == "permission", "what no rule names is asked"
 
 
+def test_it_asks_unless_the_user_chose_another_mode(claude: Claude) -> None:
+    """Newer versions decide by themselves where neither the user nor muster says otherwise."""
+
+    def mode(name: str) -> dict[str, object]:
+        claude.ok("create", name, "claude", "--no-connect", "-m", "hello")
+        claude.ok("wait", name, "--until", "ready", "--timeout", "60s")
+        folder = claude.muster_home / "agents" / str(claude.agents()[name]["id"])
+        found: dict[str, object] = json.loads((folder / "client" / "settings.json").read_text())["permissions"]
+        return found
+
+    assert mode("one") == {"disableAutoMode": "disable", "defaultMode": "default"}
+    (claude.home / ".claude" / "settings.json").write_text('{"permissions": {"defaultMode": "acceptEdits"}}')
+    assert "defaultMode" not in mode("two")
+    assert "accept edits on" in claude.ok("capture", "two").stdout
+
+
 def test_a_policy_without_rules_is_refused(claude: Claude) -> None:
     refused = claude.fails(2, "create", "one", "claude", "--permissions", "policy", "--no-connect", "-m", "x")
     assert "[permissions] allows and denies nothing" in refused.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,56 @@ def test_odd_messages_arrive_whole(claude: Claude) -> None:
         assert heard(claude) == expected, what
 
 
+SHAPES = [
+    "Re\u0301sume\u0301",
+    "look at @README",
+    "what of /help",
+    "ends in \\",
+    "a bracket [",
+    "🎉",
+    "a\ttab  \n",
+    "exit",
+    ":q",
+]
+
+
+def test_each_shape_of_message_is_sent_and_proven_also_after_a_start(claude: Claude) -> None:
+    """Accents that the client composes, ends that it completes, and words that would end it."""
+    claude.ok("create", "one", "claude", "--no-connect")
+    for text in SHAPES:
+        assert "delivered: one" in claude.ok("message", "one", "-m", text).stderr, text
+        until(claude, "ready")
+    claude.ok("stop", "one")
+    claude.ok("start", "one")
+    assert "delivered: one" in claude.ok("message", "one", "-m", "after the start").stderr
+    until(claude, "ready")
+    kept = [unicodedata.normalize("NFC", normal(text)) for text in SHAPES]
+    kept[-2:] = ["Message: exit", "Message: :q"]
+    assert [unicodedata.normalize("NFC", text) for text in heard(claude)] == [*kept, "after the start"]
+
+
+def test_without_hooks_a_message_is_proven_by_the_transcript(claude: Claude) -> None:
+    (claude.home / ".claude" / "settings.json").write_text('{"disableAllHooks": true}')
+    made(claude, "hello")
+    until(claude, "ready")
+    assert "delivered: one" in claude.ok("message", "one", "-m", "are you there?").stderr
+    eventually(lambda: heard(claude) == ["hello", "are you there?"])
+
+
+def test_a_message_that_meets_a_dialog_approves_nothing(claude: Claude) -> None:
+    """Each turn asks for a tool, and a message is sent at the very moment at which its dialog opens."""
+    claude.server.register("tool", {"shell": "echo made > made.txt"}, {"text": "never"})
+    made(claude, "hello")
+    row = until(claude, "ready")
+    for n in range(4):
+        results = run_at_once(claude, [f"#scn:tool please {n}", f"more of {n}", f"still more of {n}"])
+        assert {result.code for result in results} <= {0, 7}, results
+        until(claude, "waiting")
+        while claude.state("one") != "ready":
+            claude.run("answer", "one", "no")
+    assert not (Path(str(row["workdir"])) / "made.txt").exists()
+
+
 def test_a_message_to_one_that_is_starting_waits_for_it(claude: Claude) -> None:
     claude.ok("create", "one", "claude", "--no-connect")
     assert "delivered: one" in claude.ok("message", "one", "-m", "the first").stderr
@@ -97,7 +148,7 @@ def test_several_lines_that_somebody_left_in_the_box_are_not_sent_along(claude: 
     eventually(lambda: heard(claude) == ["hello", "a whole one"])
 
 
-def send_at_once(claude: Claude, texts: list[str]) -> list[str]:
+def run_at_once(claude: Claude, texts: list[str]) -> list[Result]:
     """What became of each, in the order in which they ended."""
     results: list[Result] = []
     threads = [
@@ -108,6 +159,12 @@ def send_at_once(claude: Claude, texts: list[str]) -> list[str]:
         thread.start()
     for thread in threads:
         thread.join()
+    return results
+
+
+def send_at_once(claude: Claude, texts: list[str]) -> list[str]:
+    """What is said of each; all are sent."""
+    results = run_at_once(claude, texts)
     assert [result.code for result in results] == [0] * len(texts), [result.stderr for result in results]
     return [result.stderr.strip() for result in results]
 

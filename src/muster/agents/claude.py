@@ -28,6 +28,9 @@ HOOKS = {
 }
 SESSION = ("session", "where=transcript_path", "source=source")
 SECONDS = 20
+#: Newer versions decide by themselves what is asked ("auto mode") unless they are told to ask, and offer to do so in a dialog.
+#: sh/agent/claude-layer.sh takes these out again, as they are written here, for a user whose own settings name a mode.
+MODE = {"disableAutoMode": "disable", "defaultMode": "default"}
 
 
 def prepare(launch: Launch) -> Prepared:
@@ -41,8 +44,9 @@ def prepare(launch: Launch) -> Prepared:
     # With a first message it is not ready before that is done. A session also starts when one is compacted, in a turn.
     hooks["SessionStart"] = [call(SESSION), call(("ready-again" if launch.message else "ready",), "startup|resume")]
     # The client's own rules: it knows what a command line does, which no pattern of ours would.
-    settings: dict[str, Any] = {"hooks": hooks, **({"permissions": launch.rules} if launch.rules else {})}
+    settings: dict[str, Any] = {"hooks": hooks, "permissions": {**MODE, **launch.rules}}
     if launch.agent.permissions == "bypass":
+        settings["permissions"] = launch.rules
         # Whoever wrote bypass has been asked: no dialog of the client asks again.
         settings |= {"skipDangerousModePermissionPrompt": True, "enableAllProjectMcpServers": True}
     files = {
@@ -141,7 +145,7 @@ TYPE = AgentType(
     speaks=True,
     shows={"waiting": "Enter to confirm"},
     # Its own lines alone begin in the first column, behind one sign; what its model or a tool says is indented, or behind another.
-    retries="^[^ ●❯>]+ .*Retrying in [0-9]+s .* attempt [0-9]+/[0-9]+",
+    retries="^[^ ●❯>]+ .*[Rr]etrying in [0-9]+s .* attempt [0-9]+/[0-9]+",
     receipt="prompt",
     translate=translate,
     guard="/!",

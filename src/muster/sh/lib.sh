@@ -84,6 +84,10 @@ mu_own='#{?@pane,#{==:#{@pane},#{pane_id}},1}'
 mu_transcript() { # DIR
 	if [ -h "$1" ] || [ -h "$1/ev" ] || [ -h "$1/ev/session" ]; then return 0; fi
 	mu_file=$(sed -n 's/.*"where":"\([^"\\]*\)".*/\1/p' "$1/ev/session" 2>/dev/null | head -n 1) || mu_file=
+	# Where no hook runs (`disableAllHooks`), Claude Code tells nothing: its conversation is called by the key that it was given.
+	if [ -z "$mu_file" ] && [ -f "$1/client/key" ] && [ ! -h "$1/client/key" ]; then
+		for mu_file in "$1"/client/home/projects/*/"$(head -c 40 "$1/client/key")".jsonl; do [ ! -f "$mu_file" ] || break; done
+	fi
 	mu_uuid='[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 	case $mu_file in
 	*/../* | *[!\ -~]*) return 0 ;;

@@ -40,6 +40,14 @@ END {
 	print text (text ~ /"/ ? "," : "") more "}"
 }' >"$mine/.claude.json"
 
+# The user's own mode stays in effect, auto mode too if that is the one.
+if [ -f "$dir/client/settings.json" ] && grep -qs '"defaultMode"' "$theirs/settings.json"; then
+	auto='"disableAutoMode": "disable", '
+	! grep -qs '"defaultMode"[[:space:]]*:[[:space:]]*"auto"' "$theirs/settings.json" || auto=
+	sed "s/\"disableAutoMode\": \"disable\", \"defaultMode\": \"default\"/$auto\"additionalDirectories\": []/" \
+		"$dir/client/settings.json" >"$dir/client/.settings" && mv -f "$dir/client/.settings" "$dir/client/settings.json"
+fi
+
 export CLAUDE_SECURESTORAGE_CONFIG_DIR="${CLAUDE_SECURESTORAGE_CONFIG_DIR-${CLAUDE_CONFIG_DIR:-}}"
 export CLAUDE_CONFIG_DIR="$mine"
 # The work dir comes from a folder of the user's, in which the agent was asked for.
