@@ -158,14 +158,16 @@ def test_messages_are_delivered_once_and_whole(codex: Codex) -> None:
 
 
 def test_messages_to_one_that_works_steer_it_and_each_arrives_once(codex: Codex) -> None:
-    codex.server.register("slow", {"shell": "while [ ! -e go ]; do sleep 0.1; done"}, {"text": "at last"})
+    # Its model is silent: behind a tool that takes more than ten seconds Codex goes on, and takes what is queued along.
+    codex.server.register("slow", {"text": "at last", "hold": "go"})
     codex.made("#scn:slow please")
-    folder = Path(codex.until("working")["workdir"])
-    eventually(lambda: "tool" in kinds(codex))
+    codex.until("working")
+    eventually(lambda: codex.server.turns())
     long = "y" * 20_000
     assert "queued: one" in codex.ok("message", "one", "-m", 'first\n"in" line').stderr
     assert "queued: one" in codex.ok("message", "one", "-m", long).stderr
-    (folder / "go").touch()
+    codex.server.release("go")
+    eventually(lambda: len(codex.heard()) == 3)
     codex.until("ready")
     assert codex.heard() == ["#scn:slow please", 'first\n"in" line', long]
     assert kinds(codex).count("turn-end") == 1
