@@ -63,6 +63,8 @@ class Subject(NamedTuple):
     """A step that is refused for want of quota."""
     prepare: Callable[[ClientWorld], None] = lambda world: None
     """What the user must have for that refusal to be one of quota."""
+    permissions: str = "ask"
+    """The `--permissions` with which it asks at all."""
 
 
 COLOURS = [{"label": "Red", "description": "warm"}, {"label": "Blue", "description": "cold"}]
@@ -100,6 +102,12 @@ SUBJECTS = {
         conftest.Opencode,
         question={"tools": [{"name": "question", "input": {"questions": [COLOUR]}}]},
         refusal={"error": 529, "times": 3, "text": "at last"},
+    ),
+    "pi": Subject(
+        conftest.Pi,
+        refusal={"error": 503, "times": 2, "text": "at last"},
+        limit={"error": 400, "message": "You have hit your usage limit. Try again in ~7 min."},
+        permissions="policy",
     ),
 }
 
@@ -155,7 +163,9 @@ class Bench:
     def asked(self) -> None:
         """The agent waits for a permission to make `made.txt`."""
         self.server.register("tool", self.subject.asks("echo made > made.txt"), {"text": "made it"})
-        self.fresh("#scn:tool please")
+        if self.subject.permissions == "policy":
+            self.rules()
+        self.fresh("#scn:tool please", "--permissions", self.subject.permissions)
         row = self.until("waiting")
         assert row["reason"] == "permission", row["reason"]
 
@@ -565,6 +575,8 @@ def policy_asks_for_the_rest(bench: Bench) -> None:
 
 @check("rules")
 def ask_asks(bench: Bench) -> None:
+    if bench.subject.permissions != "ask":
+        raise Lacking
     bench.server.register("made", bench.subject.asks("echo > made.txt"), {"text": "done"})
     bench.fresh("#scn:made please", "--permissions", "ask")
     assert bench.until("waiting")["reason"] == "permission" and not bench.exists("made.txt")
@@ -572,6 +584,8 @@ def ask_asks(bench: Bench) -> None:
 
 @check("rules")
 def bypass_asks_nothing(bench: Bench) -> None:
+    if not bench.kind.bypass:
+        raise Lacking
     outside = bench.world.home / "outside.txt"
     bench.server.register("out", {"shell": f"echo made > {outside}"}, {"text": "done"})
     bench.fresh("#scn:out please", "--permissions", "bypass")
