@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
+
+import pytest
 
 from ..conftest import World, eventually
 
@@ -92,3 +95,22 @@ def test_a_server_whose_socket_was_removed_is_reached_again(world: World) -> Non
     assert server(world) == before
     assert pids <= set(world.processes(agent_id))
     assert world.ok("stop", "one").stderr.strip() == "stopped one"
+
+
+@pytest.mark.parametrize(("program", "words"), [("mv", "*/ev/started"), ("env", "--default-signal*true")])
+def test_a_program_whose_session_ends_while_it_starts_does_not_run(world: World, program: str, words: str) -> None:
+    """The server is killed while the wrapper says that it has started, and at the last program that it starts before the recorder."""
+    held, go = world.folder / "held", world.folder / "go"
+    wait = f"trap '' HUP; echo >{held}; until [ -e {go} ]; do sleep 0.05; done"
+    shim = world.bin / program
+    shim.write_text(f'#!/bin/sh\ncase "$*" in {words}) {wait} ;; esac\nexec {shutil.which(program)} "$@"\n')
+    shim.chmod(0o755)
+    world.ok("create", "early", "command", "--no-connect", "--", "sleep", "54321")
+    eventually(held.exists)
+    agent_id = str(world.agents()["early"]["id"])
+    pid = server(world)
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not os.path.exists(f"/proc/{pid}"))
+    go.touch()
+    eventually(lambda: world.processes(agent_id) == [])
+    assert world.state("early") in ("lost", "failed")

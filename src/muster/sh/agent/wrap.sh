@@ -113,7 +113,9 @@ code=0 n=1
 # The recorder takes the next free number; `list` finds the newest by this name.
 while [ -e "$dir/rec/$n.raw" ]; do n=$((n + 1)); done
 ln -sf "$n.raw" "$dir/rec/tail"
-if cd "$(cat "$dir/cwd")"; then
+if [ "$why" = hangup ]; then
+	code=129 # its session was gone before it began
+elif cd "$(cat "$dir/cwd")"; then
 	eval "set -- $(cat "$dir/argv")"
 	exec 8<&0
 	# A shell handles a signal only between two commands, but interrupts `wait` for it: so the recorder runs in the background.
@@ -121,6 +123,7 @@ if cd "$(cat "$dir/cwd")"; then
 	if env --default-signal=INT,QUIT true 2>/dev/null; then
 		env --default-signal=INT,QUIT sh "$dir/bin/recorder" "$dir/rec" "$cap" "$@" <&8 8<&- &
 		recorder=$!
+		[ "$why" != hangup ] || hangup # it came just before the recorder was there to be ended
 		while :; do
 			woke='' code=0
 			wait "$recorder" || code=$?
@@ -132,9 +135,10 @@ if cd "$(cat "$dir/cwd")"; then
 		(
 			trap '' HUP INT
 			trap 'kill "$!"; exit' TERM
-			while [ -t 8 ]; do
+			while :; do
 				sleep 3 &
 				wait "$!"
+				[ -t 8 ] || break
 			done
 			exec sh "$dir/bin/reap" "${dir##*/}" 100 $$
 		) </dev/null >/dev/null 2>&1 &
