@@ -235,6 +235,9 @@ def _prepare(
     ready = _command(kind, agent, spec, session or {}, rules)
     env = {**kind.env, **spec.env, "MUSTER_AGENT": agent.name}
     lines = [f"export {key}={shlex.quote(value)}\n" for key, value in env.items()]
+    for key, folders in spec.paths.items():
+        front = ":".join(os.path.normpath(os.path.join(agent.workdir, folder)) for folder in folders)
+        lines.append(f'export {key}={shlex.quote(front)}"${{{key}:+:${key}}}"\n')
     argv, prompt = ready.argv, {}
     if spec.message and kind.prompt == "argument":
         argv = (*argv, message.guarded(kind, spec.message, "-"))

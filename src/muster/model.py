@@ -160,6 +160,8 @@ class Spec(NamedTuple):
     timeout: float = 0.0
     memory: int = 0
     permissions: str = "ask"
+    paths: dict[str, tuple[str, ...]] = {}
+    """Variables that are lists of folders, such as PYTHONPATH, with folders of the work dir to put in front of what they have."""
 
 
 class Evidence(NamedTuple):

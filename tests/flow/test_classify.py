@@ -294,7 +294,48 @@ def test_what_is_large_is_not_read(repo: Repo, monkeypatch: pytest.MonkeyPatch) 
         "setup.cfg": True,
         "test_large.py": True,
     }
-    assert kept(repo.judge()) == {("test_large.py", "unreadable"), ("setup.cfg", "protected")}
+    new = {(path, "junk") for path in ("b", "large", "setup.cfg", "test_large.py")}
+    assert kept(repo.judge()) == {*new, ("test_large.py", "unreadable"), ("setup.cfg", "protected")}
+
+
+JUNK = (
+    *("__pycache__/app.cpython-311.pyc", "src/__pycache__/x.py", "old.pyc", ".pytest_cache/v/cache/lastfailed"),
+    *("web/node_modules/left-pad/index.js", ".venv/bin/python", ".env", ".env.local", "core", "core.4711", ".DS_Store"),
+    *("src/app.py.orig", "src/app.py~", ".coverage"),
+)
+NO_JUNK = (
+    ".env.example",
+    "src/core.py",
+    "src/core/__init__.py",
+    "src/environment.py",
+    "docs/node_modules.md",
+    "logo.png",
+)
+
+
+def test_what_tools_and_crashes_leave_is_kept_out(repo: Repo) -> None:
+    for name in (*JUNK, *NO_JUNK):
+        repo.write(name, "x\n")
+    repo.write("dump", b"\x7fELF" + b"\0" * 12 + b"\4\0" + b"\0" * 100)
+    repo.write("program", b"\x7fELF" + b"\0" * 12 + b"\2\0" + b"\0" * 100)
+    repo.write("data.bin", b"\0" * (classify.BINARY_MOST + 1))
+    repo.write("table.csv", b"1,2\n" * classify.BINARY_MOST)
+    judged = repo.judge()
+    assert kept(judged) == {(name, "junk") for name in (*JUNK, "dump", "data.bin")}
+    assert {*paths(judged.implementation), *paths(judged.other)} == {*NO_JUNK, "program", "table.csv"}
+    allowed = repo.judge(Rules(allowed=(".env",)))
+    assert ".env" in paths(allowed.implementation) and any(one.path == ".env" for one in allowed.kept_out)
+
+
+def test_a_project_that_keeps_such_files_may_change_them_but_for_caches(repo: Repo) -> None:
+    for name in JUNK:
+        repo.write(name, "x\n")
+    repo.start()
+    for name in JUNK:
+        repo.write(name, "y\n")
+    assert {path for path, _ in kept(repo.judge())} == {
+        name for name in JUNK if classify._matches(name, classify.CACHES)
+    }
 
 
 def test_a_revision_is_never_an_option_and_one_that_is_not_there_is_an_error(repo: Repo) -> None:

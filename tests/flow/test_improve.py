@@ -26,6 +26,7 @@ from muster.flow.task import Task
 from muster.flow.trial import Case, Report
 
 from ..conftest import World, eventually
+from . import installs
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -237,6 +238,36 @@ def test_a_suite_goes_in_and_a_verified_branch_comes_out(shop: World, tmp_path: 
     assert "verified    7" in shown.stdout and "Decide on the order" in shown.stdout
     shop.ok("runs", "rm", "fix")
     assert not shop.git("for-each-ref", "refs/muster/runs") and subjects(shop, "muster-run/fix")
+
+
+@pytest.mark.parametrize("style", ["finder", "plain", pytest.param("path", marks=pytest.mark.slow)])
+def test_agents_run_their_tests_on_their_own_work_dir_however_the_project_is_installed(
+    world: World, tmp_path: Path, style: str
+) -> None:
+    """The agent runs the very command of its prompt: before its fix it fails, after it it passes."""
+    world.activate()
+    commit(
+        world,
+        {
+            "src/shop/__init__.py": "def total(prices):\n    return sum(prices) + 1\n",
+            "tests/test_shop.py": "import shop\n\n\ndef test_total():\n    assert shop.total([1, 2]) == 3\n",
+            "pyproject.toml": '[project]\nname = "the-shop"\n',
+        },
+    )
+    python = installs.environment(tmp_path / "env", world.repo, style, {"shop": "src/shop"})
+    command = f"{python} -m pytest tests/test_shop.py::test_total"
+    fixed = edit("src/shop/__init__.py", "sum(prices) + 1", "sum(prices)")
+    fails, passes = (f"[[step]]\nrun = '''{command}'''\nexpect_exit = {code}\n" for code in (1, 0))
+    write(tmp_path / "plays", {"test_total": play(fails, fixed, passes, summary="Sum up prices only")})
+    (world.home / ".config" / "muster").mkdir(parents=True)
+    (world.home / ".config" / "muster" / "config.toml").write_text(
+        f'[improve]\npytest = ["{python}", "-m", "pytest"]\n'
+    )
+    told = improved(world, tmp_path, "--run", "fix", "--times", "1")
+    assert told["funnel"]["fixed"] == told["funnel"]["integrated"] == 1, told
+    prompt = next((world.muster_home / "runs/fix/tasks").glob("*/attempt-1/prompt.txt")).read_text()
+    assert f"`{command}`" in prompt
+    assert subjects(world, "muster-run/fix") == ["Sum up prices only"]
 
 
 def test_a_pull_request_that_could_not_be_opened_is_refused_before_anything_is_paid_for(
@@ -862,6 +893,100 @@ def test_whatever_agents_do_with_git_has_a_clear_outcome(world: World, tmp_path:
     checked = next((world.muster_home / "runs/odd/tasks").glob("*-test-submodule")) / "verified.json"
     (kept,) = json.loads(checked.read_text())["kept_out"]
     assert kept["path"] == "sub" and not world.git("log", "--merges", "--format=%h", "main..muster-run/odd")
+
+
+def report(world: World, name: str, test: str) -> dict[str, Any]:
+    """What was found of the task for a test."""
+    found = next((world.muster_home / "runs" / name / "tasks").glob(f"*-{test.replace('_', '-')}")) / "verified.json"
+    told: dict[str, Any] = json.loads(found.read_text())
+    return told
+
+
+@pytest.mark.parametrize(
+    ("script", "result"),
+    [
+        ("git reset -q --hard HEAD~2 && {fix} && git commit -qam fix", "fixed"),
+        ("git reset -q --soft HEAD~1 && {fix} && git commit -qam fix", "fixed"),
+        pytest.param("{fix} && git commit -qa --amend -m fix", "fixed", marks=pytest.mark.slow),
+        pytest.param(
+            "{fix} && b=$(git symbolic-ref --short HEAD) && git checkout -q --orphan new && git commit -qam fix && git branch -M $b",
+            "fixed",
+            marks=pytest.mark.slow,
+        ),
+        ("git reset -q --hard HEAD~2 && echo mine > notes.txt && {fix} && git add -A && git commit -qm fix", "refused"),
+    ],
+    ids=["hard", "soft", "amend", "orphan", "conflict"],
+)
+def test_a_branch_that_does_not_begin_at_its_base_takes_no_commit_of_the_users_back(
+    world: World, tmp_path: Path, script: str, result: str
+) -> None:
+    world.activate()
+    code = "def total(prices):\n    return sum(prices) + 1\n\n\ndef one():\n    return 1\n"
+    test = "import shop\n\n\ndef test_total():\n    assert shop.total([1, 2]) == 3\n"
+    commit(world, {"shop.py": code, "test_shop.py": test, ".gitignore": "__pycache__\n.pytest_cache\n"})
+    commit(world, {"notes.txt": "first\n", "shop.py": code + "\n\ndef two():\n    return 2\n"})
+    commit(world, {"notes.txt": "first\nsecond\n", "more.txt": "more\n"})
+    fix = "sed -i s/sum.prices..+.1/sum\\(prices\\)/ shop.py"
+    play_text = play(shell(script.format(fix=fix)), summary="Sum up prices only")
+    write(tmp_path / "plays", {"test_total": play_text})
+    told = improved(world, tmp_path, "--run", "fix", "--times", "1", code=0 if result == "fixed" else 1)
+    found = report(world, "fix", "test_total")
+    assert found["result"] == result, found
+    if result == "refused":
+        assert "conflicts with commits of yours in notes.txt" in found["words"] and not told["commit"]
+        return
+    assert "only its own changes are taken" in found["words"]
+    assert world.git("diff", "--name-only", "main", "muster-run/fix") == "shop.py"
+    assert world.git("diff", "--shortstat", "main", "muster-run/fix").endswith("1 insertion(+), 1 deletion(-)")
+
+
+def test_a_change_without_an_effect_on_its_test_is_no_fix(world: World, tmp_path: Path) -> None:
+    """The scout's fix mends a test of another kind too; the agent of that test commits only what it found lying around."""
+    world.activate()
+    code = "def name(text):\n    return text.uper()\n\n\ndef size(text):\n    return len(getattr(text, 'uper', str)() or ' ')\n"
+    tests = "import shop\n\n\n" + "\n\n\n".join(
+        (
+            "def test_a():\n    assert shop.name('a') == 'A'",
+            "def test_b():\n    assert shop.name('b') == 'B'",
+            "def test_c():\n    import pathlib\n    assert 'uper' not in pathlib.Path(shop.__file__).read_text()",
+        )
+    )
+    commit(world, {"shop.py": code, "test_shop.py": tests + "\n"})
+    junk = "mkdir -p node_modules/x && echo 1 > node_modules/x/i.js && echo KEY=1 > .env && echo x > notes.txt && git add -A -f && git commit -qm junk"
+    write(
+        tmp_path / "plays",
+        {
+            "scout.test_a": play(shell("sed -i s/uper/upper/g shop.py && git commit -qam fix"), summary="Call upper"),
+            "test_c": play(shell(junk), summary="Fix case folding of choices"),
+        },
+    )
+    told = improved(world, tmp_path, "--run", "fix", "--times", "1")
+    found = report(world, "fix", "test_c")
+    assert (found["result"], found["words"]) == ("refused", "test_shop.py::test_c passes without the change, too")
+    assert {one["path"] for one in found["kept_out"]} >= {".env", "node_modules/x/i.js"}
+    assert subjects(world, "muster-run/fix") == ["Call upper"] and told["funnel"]["refused"] == 1
+
+
+def test_what_is_kept_out_of_an_accepted_change_is_listed_beside_it(world: World, tmp_path: Path) -> None:
+    """The fix is delivered without it; stdout, runs show, the pull request and the page say so."""
+    world.activate()
+    test = "import shop\n\n\ndef test_total():\n    assert shop.total([1, 2]) == 3\n"
+    commit(world, {"shop.py": "def total(prices):\n    return sum(prices) + 1\n", "test_shop.py": test})
+    script = "sed -i s/.+.1// shop.py && python3 -c 'import shop' && echo KEY=1 > .env && git add -A -f && git commit -qm fix"
+    write(tmp_path / "plays", {"test_total": play(shell(script), summary="Sum up prices only")})
+    command = ("improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), "--times", "1", "--run", "fix")
+    told = world.ok(*command, timeout=200)
+    assert world.git("diff", "--name-only", "main", "muster-run/fix") == "shop.py"
+    line = next(line for line in told.stdout.splitlines() if line.startswith("kept out of 0001-test-total: "))
+    assert ".env (it is made for local settings and secrets)" in line and ".pyc (it is what a tool left behind)" in line
+    assert line in world.ok("runs", "show", "fix").stdout.splitlines()
+    text = (world.muster_home / "runs/fix/pull-request.md").read_text()
+    assert "## Kept out of these changes\n\n- `0001-test-total`: .env (it is made for" in text
+    world.ok("report", "fix", "--out", str(tmp_path / "page"))
+    page = "".join(
+        file.read_text() for file in (tmp_path / "page").rglob("*.*") if file.suffix in (".html", ".js", ".json")
+    )
+    assert "it is made for local settings and secrets" in page
 
 
 @pytest.mark.slow

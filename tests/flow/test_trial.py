@@ -16,12 +16,13 @@ import pytest
 
 from muster import Fleet
 from muster.errors import MusterError, TimedOut, Unreachable, UsageError
-from muster.flow import trial
+from muster.flow import collect, trial
 from muster.flow.trial import Case, Item, Report, Where
 from muster.host import Found
 from muster.model import Agent, Status
 
 from ..conftest import Sshd, World, eventually
+from . import installs
 
 ZOO = r"""
 import os, subprocess, sys, time
@@ -408,8 +409,8 @@ def test_the_probe_needs_nothing_but_pytest_and_python_3_8() -> None:
     tree = ast.parse(text, feature_version=(3, 8))
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert names - set(sys.stdlib_module_names) == {"pytest"}
-    assert len(text) < 20_000
+    assert {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) == {"pytest"}
+    assert len(text) < 24_000
 
 
 # What is read
@@ -695,3 +696,95 @@ def test_a_neighbour_that_wavers_without_the_change_says_nothing_against_it(worl
     (tmp_path / "count").unlink()
     refused = trial.check_fix(fleet, where(), good, "test_a.py::test_x", before, times=2)
     assert not refused.ok and "test_n is failed now" in refused.words, "where nobody knows better it counts"
+
+
+# Which code they import
+
+VALUE = "VALUE = {!r}\n"
+IMPORTS = """
+import subprocess, sys
+import {module}
+
+def test_it(tmp_path):
+    assert {module}.VALUE == "committed"
+    script = "import {module}; print({module}.VALUE)"
+    assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path, stdout=-1).stdout == b"committed\\n"
+"""
+#: The packages of a project by their paths, what has to come first on sys.path, and the module that the test imports.
+LAYOUTS = {
+    "src": ({"shop": "src/shop"}, ("src",), "shop"),
+    "flat": ({"shop": "shop"}, (".",), "shop"),
+    "module": ({"shop": "lib/shop"}, ("lib",), "shop"),
+    "several": ({"shop": "packages/a-shop/src/shop", "till": "packages/till/src/till"}, ("packages/a-shop/src", "packages/till/src"), "till"),
+    "namespace": ({"acme/shop": "src/acme/shop"}, ("src",), "acme.shop"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("layout", "style"),
+    [
+        pytest.param(layout, style, marks=() if layout == "src" or style == "plain" else pytest.mark.slow)
+        for layout in LAYOUTS
+        for style in installs.STYLES
+        if (layout, style) != ("namespace", "finder")  # setuptools maps a namespace by a path hook of its own
+    ],
+)
+def test_tests_import_their_checkout_however_the_project_is_installed(
+    world: World, tmp_path: Path, layout: str, style: str
+) -> None:
+    """The user's folder and the installed copy have other values; the program that a test starts imports the checkout too."""
+    packages, roots, module = LAYOUTS[layout]
+    files = {path + (".py" if layout == "module" else "/__init__.py") for path in packages.values()}
+    project(
+        world,
+        {
+            **dict.fromkeys(files, VALUE.format("committed")),
+            "pyproject.toml": '[project]\nname = "the-shop"\n',
+            "tests/test_it.py": IMPORTS.format(module=module),
+            ".gitignore": "build\n",
+        },
+    )
+    for file in files:
+        (world.repo / file).write_text(VALUE.format("not committed"))
+    python = installs.environment(tmp_path / "env", world.repo, style, packages)
+    if layout == "namespace" and style == "path":
+        (next((tmp_path / "env").rglob("__editable__.the_shop.pth"))).write_text(f"{world.repo}/src\n")
+    report = trial.run(fleet_of(world), where(pytest=(python, "-m", "pytest")), "HEAD")
+    assert report.outcome("tests/test_it.py::test_it") == "passed", report
+    assert set(report.roots) == set(roots) and not report.outside
+
+
+def test_an_installed_package_of_somebody_else_is_left_where_it_is(world: World, tmp_path: Path) -> None:
+    """A vendored copy of a library, and a folder that happens to be called like one, hide nothing that is installed."""
+    project(
+        world,
+        {
+            "vendor/shop/__init__.py": VALUE.format("vendored"),
+            "pyproject.toml": '[project]\nname = "something-else"\n',
+            "tests/test_it.py": "import shop\n\ndef test_it():\n    assert shop.VALUE == 'installed'\n",
+        },
+    )
+    (tmp_path / "library" / "shop").mkdir(parents=True)
+    (tmp_path / "library" / "shop" / "__init__.py").write_text(VALUE.format("installed"))
+    python = installs.environment(tmp_path / "env", tmp_path / "library", "plain", {"shop": "shop"})
+    report = trial.run(fleet_of(world), where(pytest=(python, "-m", "pytest")), "HEAD")
+    assert report.outcome("tests/test_it.py::test_it") == "passed" and report.roots == (), report
+
+
+def test_files_that_only_the_installed_package_has_are_named(world: World, tmp_path: Path) -> None:
+    test = "import shop\n\ndef test_it():\n    assert shop.VALUE\n"
+    init = "from shop._version import VALUE\n"
+    project(world, {"src/shop/__init__.py": init, "tests/test_it.py": test, ".gitignore": "_version.py\n"})
+    (world.repo / "src/shop/_version.py").write_text(VALUE.format("1.0"))
+    python = installs.environment(tmp_path / "env", world.repo, "finder", {"shop": "src/shop"})
+    report = trial.run(fleet_of(world), where(pytest=(python, "-m", "pytest")), "HEAD", collect=True)
+    assert report.errors and report.unbuilt == ("src/shop/_version.py",)
+    with pytest.raises(UsageError, match="cannot collect") as raised:
+        collect.check(report, ran=False)
+    assert "src/shop/_version.py" in raised.value.hint and "[workdir] copy" in raised.value.hint
+
+
+@pytest.mark.parametrize("root", ["/etc", "../x", "a/../../x", "a:b", "", "a\nb", 7, None])
+def test_a_root_that_leads_out_of_the_checkout_is_none(root: object) -> None:
+    told = json.dumps({"k": "session", "roots": [root, "src"]})
+    assert trial.read(told.encode()).roots == ("src",)

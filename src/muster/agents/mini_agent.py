@@ -22,9 +22,7 @@ Entry = dict[str, Any]
 
 class Agent(InteractiveAgent):  # type: ignore[misc]
     def run(self, task: str = "", **more: Any) -> dict[str, Any]:
-        own = os.path.dirname(os.path.abspath(__file__))  # what it starts does not see this file
-        paths = [path for path in os.environ.get("PYTHONPATH", "").split(":") if path and path != own]
-        os.environ["PYTHONPATH"] = ":".join(paths)
+        os.environ["PYTHONPATH"] = os.environ.pop("MUSTER_PYTHONPATH", "")  # for what it starts, see mini-run.sh
         self._said = read("client/transcript.jsonl")
         self._used = json.loads(read("usage.json") or "{}")
         self._task: Entry = {"t": time.time(), "role": "user", "text": task}

@@ -10,7 +10,8 @@ from ..plugins import AgentType, Launch, Prepared
 
 
 def prepare(launch: Launch) -> Prepared:
-    program = (launch.python, f"{launch.folder}/bin/replay")
+    # Isolated: PYTHONPATH may name folders of the work dir, and what is there is not for the player to import.
+    program = (launch.python, "-I", f"{launch.folder}/bin/replay")
     with open(os.path.join(os.path.dirname(__file__), "replay_player.py"), "rb") as file:
         files = {"bin/replay": file.read(), **launch.session}
     if launch.session:

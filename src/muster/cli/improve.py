@@ -206,6 +206,7 @@ def deliver(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, 
     from ..flow import again, conduct, improve, reduce
 
     before = improve.standing(fleet, wish, directory, display.say)
+    wish = improve.equipped(wish, before)
     again.take(fleet, wish, directory, display.say)
     improve.verify(fleet, wish, directory, before, display.say)
     work = reduce.Reduction(fleet, wish, directory, before, display.say, display.shown)
@@ -226,13 +227,21 @@ def _tell(args: argparse.Namespace, work: Reduction, delivery: dict[str, Any], a
     counts = reduce.funnel(work.run)
     if args.json:
         render.line(
-            {"kind": "delivery", "run": work.run.name, "funnel": counts, "pull_request": address or None, **delivery}
+            {
+                "kind": "delivery",
+                "run": work.run.name,
+                "funnel": counts,
+                "pull_request": address or None,
+                **delivery,
+                "kept_out": reduce.kept_out(work.run),
+            }
         )
         return
     if delivery["unfinished"]:
         count = len(delivery["unfinished"])
         render.note(f"{work.run.name} is not finished: {count} of its tests have no outcome; {_again(work.run)}")
     funnel(work.run.name, counts)
+    kept_out(work.run)
     for name, left in delivery["left_out"].items():
         render.out(f"left out {name}: {render.plain(left['reason'])}")
     if delivery["commit"]:
@@ -242,6 +251,14 @@ def _tell(args: argparse.Namespace, work: Reduction, delivery: dict[str, Any], a
         render.out(f"nothing is delivered: {delivery['why']}")
     if address:
         render.out(address)
+
+
+def kept_out(run: Run) -> None:
+    """Print what is kept out of the changes that are in the branch."""
+    from ..flow import reduce
+
+    for name, paths in reduce.kept_out(run).items():
+        render.out(f"kept out of {name}: {render.plain(reduce.kept_out_words(paths))}")
 
 
 def _again(run: Run) -> str:

@@ -233,6 +233,7 @@ def _show(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
     if counts:
         render.out("")
         improve.funnel(one.name, counts, since)
+        improve.kept_out(one)
         for name, left in ((runs.read(one.path("delivery.json")) or {}).get("left_out") or {}).items():
             render.out(f"left out {name}: {render.plain(left['reason'])}")
     _escalations(args, fleet, one.name)

@@ -62,6 +62,8 @@ class Baseline(NamedTuple):
     runs: int
     """How often tests ran that did not pass at once."""
     seconds: float = 0.0
+    roots: tuple[str, ...] = ()
+    """Folders of a checkout that have to come first on sys.path, see `trial.Report`."""
 
     def before(self) -> dict[str, str]:
         """The outcome of each test by id, or of a function that is `varying`; `flaky` where there are several."""
@@ -83,6 +85,7 @@ class Baseline(NamedTuple):
             "commit": self.commit,
             "runs": self.runs,
             "seconds": self.seconds,
+            "roots": list(self.roots),
             "tests": [_to_json(one) for one in self.tests],
             "groups": [{**group._asdict(), "functions": list(group.functions)} for group in self.groups],
         }
@@ -94,9 +97,8 @@ class Baseline(NamedTuple):
             raise ValueError("not a baseline of this version")
         try:
             groups = tuple(Group(**{**group, "functions": tuple(group["functions"])}) for group in data["groups"])
-            return cls(
-                data["commit"], tuple(map(_from_json, data["tests"])), groups, data["runs"], float(data["seconds"])
-            )
+            tests, roots = tuple(map(_from_json, data["tests"])), tuple(data.get("roots", ()))
+            return cls(data["commit"], tests, groups, data["runs"], float(data["seconds"]), roots)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a baseline: {error}") from error
 
@@ -140,7 +142,8 @@ def take(
         runs.append(trial.run(fleet, where, commit, again, timeout=timeout))
     tested = judge(found, [run.cases for run in runs])
     seconds = round(collected.seconds + sum(run.seconds for run in runs), 3)
-    return Baseline(commit, tuple(tested), tuple(groups(tested)), len(runs), seconds)
+    roots = tuple(dict.fromkeys((*collected.roots, *(root for run in runs for root in run.roots))))
+    return Baseline(commit, tuple(tested), tuple(groups(tested)), len(runs), seconds, roots)
 
 
 def parts(found: Sequence[Function], count: int) -> list[list[str]]:

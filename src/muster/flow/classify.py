@@ -47,6 +47,21 @@ PROTECTED = (
     *(".muster/**", "AGENTS.md", "CLAUDE.md", ".claude/**", ".codex/**", ".opencode/**", ".mcp.json"),
     *(".gitmodules", ".gitattributes"),
 )
+#: What tools leave behind, and no change is about.
+CACHES = (
+    *("**/__pycache__/**", "*.pyc", "*.pyo", "**/.pytest_cache/**", "**/.mypy_cache/**", "**/.ruff_cache/**"),
+    *("**/.hypothesis/**", ".coverage", ".coverage.*", ".DS_Store", "Thumbs.db", "*.swp", "*~"),
+)
+#: Left out where it is new; a project that keeps such files in its repository may change them.
+LEFTOVERS = (
+    *("**/node_modules/**", "**/.venv/**", "**/venv/**", "**/.tox/**", "**/.nox/**", "**/htmlcov/**", "**/.eggs/**"),
+    *("core", "core.[0-9]*", "vgcore.*", "*.core", "nohup.out", "*.orig", "*.rej"),
+)
+#: Files that hold a user's own settings and secrets; those that are examples of them do not.
+SECRETS = (".env", ".env.*", ".netrc", ".pypirc", ".npmrc", "id_rsa", "id_ed25519")
+EXAMPLES = ("*.example", "*.sample", "*.template", "*.dist")
+#: Bytes of a new binary file. A larger one is no part of a fix of a test.
+BINARY_MOST = 1 << 20
 #: No program of the repository's runs, and an index is one file.
 SETTINGS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.splitIndex=false")
 
@@ -217,6 +232,8 @@ def _barred(change: Change, rules: Rules, blobs: dict[str, bytes | None]) -> lis
         return [Finding(path, 0, "path", "no repository has such a path")]
     if kind(path, rules._replace(allowed=())) == "protected":
         found.append(("protected", "it is protected"))
+    if words := _junk(change, blobs):
+        found.append(("junk", words))
     if change.submodule:
         found.append(("submodule", "it is a submodule"))
     target = blobs.get(change.new_blob) if change.symlink else b"."
@@ -227,6 +244,25 @@ def _barred(change: Change, rules: Rules, blobs: dict[str, bytes | None]) -> lis
         if old != new:
             found.append(("protected", "its settings of pytest changed, or cannot be read"))
     return [Finding(path, 0, rule, words, allowed) for rule, words in found]
+
+
+def _junk(change: Change, blobs: dict[str, bytes | None]) -> str:
+    """Why a file is none that belongs to a change; empty for all others."""
+    new, path = change.status == "A", change.path
+    if _matches(path, CACHES):
+        return "it is what a tool left behind"
+    if not new:
+        return ""
+    if _matches(path, SECRETS) and not _matches(path, EXAMPLES):
+        return "it is made for local settings and secrets"
+    data = blobs.get(change.new_blob, b"")
+    if _matches(path, LEFTOVERS) or (data and data[:4] == b"\x7fELF" and data[16:17] == b"\4"):
+        return "it is what a tool or a crash left behind"
+    if data is None:
+        return "it is new, and too large to be looked into"
+    if change.binary and len(data) > BINARY_MOST:
+        return f"it is a new binary file of more than {BINARY_MOST >> 20} MB"
+    return ""
 
 
 def _shadowing(host: Host, repo: str, base: str, change: Change, rules: Rules) -> list[Finding]:
@@ -298,7 +334,9 @@ def _source(mode: str, data: bytes | None) -> str | None:
 def _changes(host: Host, repo: str, base: str, tip: str) -> tuple[list[Change], dict[str, bytes | None]]:
     """With the content of all blobs, None for what is too large."""
     found = _listed(host, repo, base, tip)
-    sides = [side for one in found for side in ((one.old_mode, one.old_blob), (one.new_mode, one.new_blob))]
+    # What is kept out by its name comes last, so that it does not use up what is read of a branch.
+    order = sorted(found, key=lambda one: _matches(one.path, (*CACHES, *LEFTOVERS)))
+    sides = [side for one in order for side in ((one.old_mode, one.old_blob), (one.new_mode, one.new_blob))]
     blobs = _read(host, repo, [blob for mode, blob in sides if mode not in ("000000", "160000")])
 
     def binary(blob: str) -> bool:

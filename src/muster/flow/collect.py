@@ -21,6 +21,12 @@ SHOWN = 5
 MORE_TIME = 'give it more time: [improve] suite_timeout = "2h"'
 NO_PYTEST = 'activate the environment that has it, or name the command: [improve] pytest = ["/path/to/venv/bin/python", "-m", "pytest"]'
 
+SETUP = (
+    'install the project anew for each checkout: [workdir] setup = "python3 -m venv .venv && .venv/bin/pip install -e . pytest" '
+    'and [improve] pytest = [".venv/bin/python", "-m", "pytest"] in .muster/config.toml, then muster trust'
+)
+COPY = '[workdir] copy = ["PATH"] brings them from your folder, [workdir] setup = "COMMAND" builds them'
+
 
 class Cited(NamedTuple):
     """A block of the tutorial, as it was in that commit."""
@@ -71,15 +77,20 @@ def check(report: Report, *, ran: bool) -> None:
     """UsageError, with what to do, when tests were not all collected (or `ran`: not run), or not on the code of their checkout."""
     where = f"on {report.place}" if report.place else "here"
     if report.outside:
-        hint = "install the project anew for each checkout: [workdir] setup in .muster/config.toml"
         files = ", ".join(report.outside)
-        raise UsageError(f"the tests import from your own folder, not from their checkout: {files}", hint)
+        raise UsageError(
+            f"the tests import code of the project from elsewhere, not from their checkout: {files}", SETUP
+        )
     if report.errors:
         lines = [f"{file}: {_reason(text)}" for file, text in report.errors.items()]
         more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
         told = "".join(f"\n  {line}" for line in (*lines[:SHOWN], *more))
         some = shlex.quote(next(iter(report.errors)))
-        raise UsageError(f"pytest cannot collect all tests:{told}", f"mend them, or leave them out: -- --ignore={some}")
+        hint = f"mend them, or leave them out: -- --ignore={some}"
+        if report.unbuilt:
+            files = ", ".join(report.unbuilt)
+            hint = f"the checkout lacks files that are installed: {files}. If the tests need them: {COPY}; or {hint}"
+        raise UsageError(f"pytest cannot collect all tests:{told}", hint)
     if report.cases if ran else report.items:
         return
     if report.late:

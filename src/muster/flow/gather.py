@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .. import Fleet
 from ..errors import MusterError, NotFound, UsageError
-from . import conduct, memory, merging
+from . import conduct, memory, onto
 from . import improve as improving
 from . import run as runs
 from . import task as tasks
@@ -128,27 +128,13 @@ def take(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say) -> None:
 def _onto(fleet: Fleet, run: Run, task: Task, tip: str) -> dict[str, Any]:
     """The change of a branch on top of the run's base, as the outcome of its task."""
     repo, base = str(run.about()["repo"]), task.base
-    before = memory.git(fleet, repo, "merge-base", base, tip) if tip else ""
-    if not before:
-        return {
-            "outcome": "failed",
-            "reason": "it has no commit in common with your branch" if tip else "it has no commits",
-        }
+    if not tip:
+        return {"outcome": "failed", "reason": "it has no commits"}
     words = memory.git(fleet, repo, "log", "-1", "--format=%B", tip).strip()
-    count = memory.git(fleet, repo, "rev-list", "--count", f"{before}..{tip}")
+    count = memory.git(fleet, repo, "rev-list", "--count", tip, f"^{base}")
     told = {"outcome": "ok", "commits": int(count or 0), "summary": words}
-    if before == base:
-        return {**told, "tip": tip}
-    common = memory.git(fleet, repo, "rev-parse", "--path-format=absolute", "--git-common-dir")
-    git = merging.Repository(fleet.local, common, run.path("git"))
-    try:
-        trees = git.trees([before, base, tip])
-        merge = git.merge(*git.siblings([(trees[before], trees[base]), (trees[before], trees[tip])]))
-        if merge.conflicts:
-            where = ", ".join(merge.paths[:5])
-            return {**told, "outcome": "failed", "reason": f"it conflicts with your branch in {where}: rebase it"}
-        (commit,) = git.commits([(merge.tree, base)])
-        git.move((f"refs/muster/runs/{run.name}/onto/{task.id}", commit, None))
-    finally:
-        git.close()
-    return {**told, "tip": commit}
+    found = onto.onto(fleet, run, base, tip, task.id, rewritten=False)
+    if not found.commit:
+        rebase = "" if "in common" in found.reason else ": rebase it"
+        return {**told, "outcome": "failed", "reason": f"it {found.reason.removeprefix('it ')}{rebase}"}
+    return {**told, "tip": found.commit}

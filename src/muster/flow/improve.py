@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from .. import Address, Fleet
 from ..errors import MusterError, Refused, UsageError
-from . import author, baseline, classify, collect, conduct, memory, merging, trial
+from . import author, baseline, classify, collect, conduct, memory, merging, onto, trial
 from . import run as runs
 from . import task as tasks
 from .baseline import Baseline, Group, Standing
@@ -27,6 +27,8 @@ from .task import Task
 
 BAD = frozenset({"failing", "hanging", "flaky"})
 FAILURE_MOST = 3000
+#: Said of a branch that did not begin at its base.
+AGAIN = "; its branch did not begin at the commit that it was given, so only its own changes are taken"
 #: A group of like failures has at least so many tests; one alone needs no scout.
 SCOUTED = 2
 
@@ -156,6 +158,14 @@ def where(run: Run, wish: Wish, before: Baseline | None = None, place: str | Non
     )
 
 
+def equipped(wish: Wish, before: Baseline) -> Wish:
+    """Return the request with agents whose Python programs import the code of their work dir, as the tests of the baseline did."""
+    if not before.roots:
+        return wish
+    spec = wish.map.spec._replace(paths={**wish.map.spec.paths, "PYTHONPATH": before.roots})
+    return wish._replace(map=wish.map._replace(spec=spec))
+
+
 def protecting(rules: classify.Rules, tutorial: str) -> classify.Rules:
     """The rules with the tutorial that was named, whatever its name has in it."""
     literal = re.sub(r"([*?[])", r"[\1]", os.path.normpath(tutorial))
@@ -169,6 +179,7 @@ def go(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say, shown: conduct.Show
     """All stages up to verified changes, by the process that holds the run; False when somebody asked for an end."""
     trial.sweep(fleet, run.name)
     before = standing(fleet, wish, run, say)
+    wish = equipped(wish, before)
     planned = plan(fleet, wish, run, before)
     if not run.tasks():
         tell_plan(fleet, wish, run, before, planned, say)
@@ -393,6 +404,12 @@ def _verify(
     told: dict[str, Any] = {"attempt": attempt.number, "claimed": outcome.get("outcome"), "base": task.base}
     bad = one is not None and one.status in BAD
     tip, repo = outcome.get("tip"), str(run.about()["repo"])
+    if tip:
+        placed = onto.onto(fleet, run, task.base, str(tip), task.id)
+        if not placed.commit:
+            words = f"its branch does not begin at the commit that it was given, and {placed.reason}"
+            return {**told, "result": "refused", "ok": False, "words": words}
+        tip, told["moved"] = placed.commit, placed.moved
     judged = classify.judge(fleet.local, repo, task.base, str(tip), wish.rules.knowing(before)) if tip else None
     if judged is None or not (judged.implementation or judged.other or judged.kept_out):
         words = "it claims to have fixed it, and changed nothing" if bad else "nothing was to be changed"
@@ -409,7 +426,7 @@ def _verify(
         tree = classify.tree(fleet.local, repo, task.base, str(tip), paths)
     except Refused as error:  # without what is kept out
         return {**told, "result": "refused", "ok": False, "words": error.message}
-    unit = _commit(fleet, repo, run, task, tree)
+    unit = commit(fleet, run, task.id, task.base, tree)
     here = where(run, wish, before, str(attempt.agent.get("place", "")))
     if one is None:
         every = trial.check_change(
@@ -427,7 +444,7 @@ def _verify(
             **told,
             "result": result,
             "ok": every.ok,
-            "words": every.words,
+            "words": f"{every.words}{AGAIN}" if every.ok and told["moved"] else every.words,
             "unit": unit,
             "evidence": every.evidence,
         }
@@ -442,7 +459,8 @@ def _verify(
         base=task.base,
     )
     result = ("fixed" if bad else "improved") if found.ok else "refused"
-    return {**told, "result": result, "ok": found.ok, "words": found.words, "unit": unit, "evidence": found.evidence}
+    words = f"{found.words}{AGAIN}" if found.ok and told["moved"] else found.words
+    return {**told, "result": result, "ok": found.ok, "words": words, "unit": unit, "evidence": found.evidence}
 
 
 def removed(fleet: Fleet, wish: Wish, run: Run, before: Baseline, commit: str) -> Callable[[str], bool]:
@@ -468,17 +486,17 @@ def removed(fleet: Fleet, wish: Wish, run: Run, before: Baseline, commit: str) -
     return gone
 
 
-def _commit(fleet: Fleet, repo: str, run: Run, task: Task, tree: str) -> str:
-    """What counts of a task's work as one commit, held by a ref of the run."""
-    git = ["git", "-C", repo, "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgsign=false"]
+def commit(fleet: Fleet, run: Run, task: str, base: str, tree: str) -> str:
+    """What counts of a task's work as one commit on `base`, held by a ref of the run."""
+    git = ["git", "-C", str(run.about()["repo"]), "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgsign=false"]
     who = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in memory.IDENTITY.items()}
     env = ["env", *(f"{key}={value}" for key, value in who.items())]
-    done = fleet.local.run([*env, *git, "commit-tree", tree, "-p", task.base, "-m", f"muster: {task.id}"])
-    commit = done.stdout.decode().strip()
-    ref = f"refs/muster/runs/{run.name}/unit/{task.id}"
-    if done.returncode or fleet.local.run([*git, "update-ref", ref, commit]).returncode:
-        raise MusterError(f"git cannot keep {task.id}: {done.stderr.decode('utf-8', 'replace').strip()}")
-    return commit
+    done = fleet.local.run([*env, *git, "commit-tree", tree, "-p", base, "-m", f"muster: {task}"])
+    made = done.stdout.decode().strip()
+    ref = f"refs/muster/runs/{run.name}/unit/{task}"
+    if done.returncode or fleet.local.run([*git, "update-ref", ref, made]).returncode:
+        raise MusterError(f"git cannot keep {task}: {done.stderr.decode('utf-8', 'replace').strip()}")
+    return made
 
 
 # What the scouts found becomes what the others start from

@@ -94,6 +94,10 @@ class Repository:
             if len(row) == 2 and row[1] == b"tree"
         }
 
+    def empty(self) -> str:
+        """The tree that has nothing in it."""
+        return self._git("hash-object", "-t", "tree", "-w", "--stdin").decode().strip()
+
     def date(self, commit: str) -> int:
         """When it was committed."""
         found = re.search(rb"^committer .* (\d+) [-+]\d+$", self._git("cat-file", "commit", commit), re.M)

@@ -9,11 +9,15 @@ from __future__ import annotations
 import ast
 import base64
 import faulthandler
+import importlib.machinery
 import json
 import os
+import re
 import sys
 import zlib
 from typing import Any
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 import pytest
 
@@ -26,19 +30,189 @@ REPORT = os.path.join(os.path.dirname(HERE), "artifacts", "report.jsonl")
 #: There when all tests were come to. An interpreter that ends before is started again, for the tests that were not begun.
 ENDED = os.path.join(HERE, "ended")
 TOLD: dict[str, Any] = {"tests": [], "without": [], "seconds": 0.0, "source": "", "here": ""}
+#: Folders that hold no package of the project.
+NO_PACKAGES = frozenset({"node_modules", "site-packages", "dist-packages", "build", "dist", "__pycache__"})
+#: How deep below the top packages are looked for, how many, and how many files of one are compared.
+DEPTH, PACKAGES_MOST, FILES_MOST = 4, 1000, 5000
+
+
+class Imports:
+    """Which folders of the checkout have to come first on sys.path, so that tests import its code and no installed copy of it."""
+
+    def __init__(self) -> None:
+        self.roots: list[str] = []
+        self.redirected: dict[str, str] = {}
+        """Dotted names of the project's packages that are installed, with the folder or file of the checkout that has each of them."""
+        self.unbuilt: list[str] = []
+        """Files that the installed packages have and the checkout lacks: built or generated ones."""
+
+    def find(self) -> None:
+        outer = [path for path in sys.path if path and not own(path)]
+        others: list[str] | None = None
+        for root, name, path in packages(TOLD["here"]):
+            origin = located(name, outer)
+            if not origin or own(origin):
+                continue
+            if not from_source(origin):
+                others = installed() if others is None else others
+                if os.path.realpath(origin) not in others:
+                    continue
+            self.redirected[name] = path
+            self.add(root)
+            self.unbuilt += missing(origin, path)
+
+    def add(self, root: str) -> None:
+        if root not in self.roots:
+            self.roots.append(root)
+
+    def strays(self) -> list[str]:
+        """Files of the project's modules that were imported from outside of the checkout all the same."""
+        found = []
+        for name in self.redirected:
+            file = getattr(sys.modules.get(name), "__file__", None)
+            if file and not own(file):
+                found.append(str(file))
+        return found
+
+
+IMPORTS = Imports()
 
 
 def begin(packed: str) -> None:
     TOLD.update(json.loads(zlib.decompress(base64.b64decode(packed))))
     TOLD["here"] = top_of(os.getcwd())
     TOLD["source"] = top_of(TOLD["source"]) if TOLD["source"] else TOLD["here"]
-    # What is installed as a link into the user's folder is to be imported from here, by programs that tests start too.
+    # What is installed from the user's folder is to be imported from here, by programs that tests start too.
+    IMPORTS.find()
     moved = {path: counterpart(path) for path in sys.path}
     sys.path[:] = [moved[path] or path for path in sys.path]
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = [counterpart(path) or path for path in given if path]
-    paths += [path for path in moved.values() if path and path not in paths]
+    # The interpreter's own first entry, and the folder of this file, stay in front.
+    sys.path[1:1] = [root for root in IMPORTS.roots if root not in sys.path]
+    for path in moved.values():
+        if path:
+            IMPORTS.add(path)
+    paths[1:1] = [root for root in IMPORTS.roots if root not in paths]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+
+
+def packages(top: str) -> list[tuple[str, str, str]]:
+    """The packages and modules of a checkout: the folder that has to be on sys.path, the dotted name, and the path.
+
+    A package in folders that are none themselves may be part of a namespace, so it has several names.
+    """
+    found: list[tuple[str, str, str]] = []
+    for folder, names, files in os.walk(top):
+        inside = os.path.relpath(folder, top)
+        parts = [] if inside == "." else inside.split(os.sep)
+        if "__init__.py" in files and parts:
+            names[:] = []
+            for start in range(len(parts) - 1, max(len(parts) - 4, -1), -1):
+                if all(part.isidentifier() for part in parts[start:]):
+                    found.append((os.path.join(top, *parts[:start]), ".".join(parts[start:]), folder))
+        else:
+            modules = [name[:-3] for name in files if name.endswith(".py") and name[:-3].isidentifier()]
+            found += [(folder, name, os.path.join(folder, f"{name}.py")) for name in sorted(modules)]
+        names[:] = sorted(
+            name
+            for name in names
+            if len(parts) < DEPTH
+            and not name.startswith(".")
+            and name not in NO_PACKAGES
+            and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
+        )
+        if len(found) > PACKAGES_MOST:
+            break
+    return found
+
+
+def located(name: str, paths: list[str]) -> str:
+    """The file that an import of this name would load, or its folder, with these paths; empty when there is none. Nothing is imported."""
+    spec, at, whole = None, list(paths), ""
+    for part in name.split("."):
+        whole = f"{whole}.{part}" if whole else part
+        try:
+            spec = importlib.machinery.PathFinder.find_spec(whole, at)
+            for finder in () if spec or whole != part else sys.meta_path:
+                kind = finder if isinstance(finder, type) else type(finder)
+                if kind.__module__.split(".")[0] not in ("_frozen_importlib", "_frozen_importlib_external", "_pytest"):
+                    spec = spec or finder.find_spec(whole, None)
+        except Exception:  # a finder may be anybody's
+            return ""
+        if spec is None:
+            return ""
+        at = [path for path in spec.submodule_search_locations or () if not own(path)]
+    return str(spec.origin) if spec and spec.has_location and spec.origin else ""
+
+
+def own(path: str) -> bool:
+    """It is in the checkout, and no copy that was installed there."""
+    inside = below(path, TOLD["here"])
+    return bool(inside) and not {"site-packages", "dist-packages"} & set(inside.split(os.sep))
+
+
+def from_source(path: str) -> bool:
+    """It is in the user's folder, and no copy that was installed there."""
+    inside = below(path, TOLD["source"]) if TOLD["source"] != TOLD["here"] else ""
+    return bool(inside) and not {"site-packages", "dist-packages"} & set(inside.split(os.sep))
+
+
+def installed() -> list[str]:
+    """The files that were installed from the user's folder, or by a distribution that has the name of a project in the checkout."""
+    try:
+        from importlib import metadata
+    except ImportError:
+        return []
+    names, found = project_names(TOLD["here"]), []
+    for one in metadata.distributions():
+        try:
+            told = json.loads(one.read_text("direct_url.json") or "{}").get("url", "")
+            folder = url2pathname(urlparse(told).path) if told.startswith("file:") else ""
+            if plain(one.metadata["Name"]) in names or (folder and from_source(os.path.join(folder, "x"))):
+                found += [os.path.realpath(str(one.locate_file(file))) for file in one.files or ()]
+        except Exception:  # a broken installation of something else
+            continue
+    return found
+
+
+def project_names(top: str) -> set[str]:
+    """What projects in a checkout are called, as far as that can be read without running them."""
+    found = set()
+    for folder, names, files in os.walk(top):
+        names[:] = [name for name in names if not name.startswith(".") and name not in NO_PACKAGES]
+        if os.path.relpath(folder, top).count(os.sep) >= 2:
+            names[:] = []
+        for name in {"pyproject.toml", "setup.cfg", "setup.py"} & set(files):
+            try:
+                with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
+                    text = file.read(1 << 20)
+            except OSError:
+                continue
+            found |= {plain(one) for one in re.findall(r"(?m)^\s*name\s*=\s*[\"']?([A-Za-z0-9._-]+)", text)}
+            found |= {plain(one) for one in re.findall(r"\(\s*name\s*=\s*[\"']([A-Za-z0-9._-]+)", text)}
+    return found
+
+
+def plain(name: object) -> str:
+    return re.sub(r"[-_.]+", "-", str(name)).lower()
+
+
+def missing(origin: str, path: str) -> list[str]:
+    """The modules of an installed package that the checkout lacks, as paths from its top."""
+    found: list[str] = []
+    if os.path.isdir(path):
+        there, seen = os.path.dirname(origin), 0
+        for folder, names, files in os.walk(there):
+            names[:] = [name for name in names if name != "__pycache__"]
+            seen += len(files)
+            if seen > FILES_MOST:
+                break
+            for file in files:
+                inside = os.path.relpath(os.path.join(folder, file), there)
+                if file.endswith((".py", ".so", ".pyd")) and not os.path.exists(os.path.join(path, inside)):
+                    found.append(os.path.relpath(os.path.join(path, inside), TOLD["here"]))
+    return found
 
 
 def top_of(folder: str) -> str:
@@ -90,7 +264,8 @@ class Probe:
             config.args = [file for file in files if os.path.exists(file)]
         if self.worker is None:
             os.write(self.fd, b"\n")
-            self.write("session", version=VERSION, top=self.top)
+            roots = [os.path.relpath(root, TOLD["here"]).replace(os.sep, "/") for root in IMPORTS.roots]
+            self.write("session", version=VERSION, top=self.top, roots=roots, unbuilt=IMPORTS.unbuilt[:5])
 
     def write(self, kind: str, **fields: Any) -> None:
         line = json.dumps({"k": kind, **fields}, ensure_ascii=True, separators=(",", ":"))
@@ -214,8 +389,8 @@ class Probe:
         if self.worker is not None:
             return
         files = {str(getattr(module, "__file__", "")) for module in list(sys.modules.values())}
-        outside = sorted(file for file in files if file.startswith(TOLD["source"] + os.sep) and counterpart(file))
-        self.write("end", status=int(exitstatus), outside=outside[:5])
+        outside = {file for file in files if file.startswith(TOLD["source"] + os.sep) and counterpart(file)}
+        self.write("end", status=int(exitstatus), outside=sorted(outside.union(IMPORTS.strays()))[:5])
         if exitstatus in (0, 1, 5):
             with open(ENDED, "w"):
                 pass

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from .. import Fleet
 from ..errors import MusterError, NotFound
-from . import author, baseline, classify, conduct, improve, integrate, memory, merging, result, trial
+from . import author, baseline, classify, conduct, improve, integrate, memory, merging, onto, result, trial
 from . import run as runs
 from . import task as tasks
 from .baseline import Baseline
@@ -28,7 +28,9 @@ DIFF_MOST = 20_000
 
 
 #: GitHub refuses a text of more than 65,536 characters. Each of its lists ends after so many.
-ACCEPTED_MOST, LEFT_MOST, REFUSED_MOST = 30_000, 15_000, 10_000
+ACCEPTED_MOST, LEFT_MOST, REFUSED_MOST, KEPT_OUT_MOST = 28_000, 13_000, 10_000, 8_000
+#: Paths of one change that are named where there are many.
+KEPT_OUT_SHOWN = 5
 
 
 class Reduction(NamedTuple):
@@ -171,9 +173,26 @@ def resolver(work: Reduction, kind: str, known: Mapping[str, Unit], since: float
         )
         attempt = _ask(work, kind, f"integrate {conflict.unit.name}", "integrator", text, conflict.onto, since)
         outcome = (attempt.outcome or {}) if attempt else {}
-        return str(outcome["tip"]) if outcome.get("outcome") == "ok" and outcome.get("commits") else None
+        if attempt is None or outcome.get("outcome") != "ok" or not outcome.get("commits"):
+            return None
+        return _resolution(work, attempt.task, conflict.onto, str(outcome["tip"]))
 
     return resolve
+
+
+def _resolution(work: Reduction, task: str, base: str, tip: str) -> str | None:
+    """What an integrator did, on top of the commit that it was given, and without what tools left; None when that cannot be had."""
+    local, repo = work.fleet.local, str(work.run.about()["repo"])
+    found = onto.onto(work.fleet, work.run, base, tip, task)
+    if not found.commit:
+        return None
+    judged = classify.judge(local, repo, base, found.commit, work.wish.rules)
+    junk = {one.path for one in judged.kept_out if one.rule == "junk" and not one.allowed}
+    if not junk:
+        return found.commit
+    paths = {change.path for change in classify.changes(local, repo, base, found.commit)}
+    tree = classify.tree(local, repo, base, found.commit, paths - junk)
+    return improve.commit(work.fleet, work.run, task, base, tree)
 
 
 def doubt(work: Reduction, conflict: Conflict, commit: str) -> str:
@@ -381,6 +400,26 @@ def funnel(run: Run, records: Sequence[runs.Record] | None = None) -> dict[str, 
     }
 
 
+def kept_out(run: Run) -> dict[str, list[dict[str, str]]]:
+    """What is not in the branch of a change that is, by its task: each path once, with the reason."""
+    delivery = runs.read(run.path("delivery.json")) or {}
+    taken = {name for one in delivery.get("accepted", []) for name in (one["name"], *one["collapsed"])}
+    found: dict[str, list[dict[str, str]]] = {}
+    for task in run.tasks():
+        told = (improve.verified(run, task) or {}) if task.id in taken else {}
+        why = {str(one["path"]): str(one["words"]) for one in reversed(told.get("kept_out", [])) if not one["allowed"]}
+        if why:
+            found[task.id] = [{"path": path, "reason": why[path]} for path in sorted(why)]
+    return found
+
+
+def kept_out_words(paths: Sequence[Mapping[str, str]]) -> str:
+    """What is kept out of one change as one line, however much it is."""
+    shown = [f"{result.shown(one['path'])} ({one['reason']})" for one in paths[:KEPT_OUT_SHOWN]]
+    more = len(paths) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
 def text(work: Reduction, delivery: Delivery) -> str:
     """The words for a pull request: what it is, what is in it, what was left out and why."""
     counts = funnel(work.run)
@@ -394,12 +433,14 @@ def text(work: Reduction, delivery: Delivery) -> str:
         for one in delivery.accepted
     ]
     left_out = [f"- `{name}`: {_safe(left.reason)}" for name, left in delivery.left_out.items()]
+    kept = [f"- `{name}`: {_safe(kept_out_words(paths), 1000)}" for name, paths in kept_out(work.run).items()]
     refused = [
         f"- `{task.id}`: {_safe(told['words'])}"
         for task in work.run.tasks()
         if (told := improve.verified(work.run, task)) and not told["ok"]
     ]
     lines += listed("In this branch", accepted, ACCEPTED_MOST)
+    lines += listed("Kept out of these changes", kept, KEPT_OUT_MOST)
     lines += listed("Left out", left_out, LEFT_MOST)
     lines += listed("Claimed and not verified", refused, REFUSED_MOST)
     return "\n".join(lines).rstrip() + "\n"
@@ -420,9 +461,9 @@ def _counts(counts: Mapping[str, Any]) -> str:
     return ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in shown) + f", {cost}"
 
 
-def _safe(words: str) -> str:
+def _safe(words: str, most: int = 300) -> str:
     """An agent's words as one line of Markdown, without links, images, HTML or mentions."""
-    plain = "".join(char for char in words if char.isprintable())[:300]
+    plain = "".join(char for char in words if char.isprintable())[:most]
     return "".join(f"\\{char}" if char in "\\`*_[]<>#@|!" else char for char in plain)
 
 

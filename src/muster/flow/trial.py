@@ -45,6 +45,8 @@ ID_MOST = 4096
 #: Tests of one run that are kept as evidence; no file of tests has as many.
 EVIDENCE_MOST = 2000
 TEXT_MOST = 21_000
+#: Folders of a checkout that come first on sys.path.
+ROOTS_MOST = 50
 #: A host that does not answer may come back; after so long it is believed to be gone.
 PATIENCE = 600.0
 #: The agent's own wrapper keeps the time. It has so long to end what was running.
@@ -121,7 +123,11 @@ class Report(NamedTuple):
     status: int | None = None
     """pytest's own; None when it did not come to its end. 5 is that no test was left."""
     outside: tuple[str, ...] = ()
-    """Modules that were imported from the user's folder and not from the checkout."""
+    """Modules of the project that were imported from elsewhere and not from the checkout."""
+    roots: tuple[str, ...] = ()
+    """Folders of the checkout, from its top, that come first on sys.path: packages in them are installed elsewhere too."""
+    unbuilt: tuple[str, ...] = ()
+    """Some files that the installed packages have and the checkout lacks."""
     commit: str = ""
     command: str = ""
     """As one would type it."""
@@ -248,6 +254,7 @@ def spread(
         errors={file: text for report in ran for file, text in report.errors.items()},
         status=None if any(report.status is None for report in ran) else max(report.status or 0 for report in ran),
         outside=tuple(dict.fromkeys(file for report in ran for file in report.outside)),
+        roots=tuple(dict.fromkeys(root for report in ran for root in report.roots)),
         late=any(report.late for report in ran),
         screen=next((report.screen for report in ran if report.screen), ""),
         seconds=max(report.seconds for report in ran),
@@ -414,6 +421,8 @@ class _Reading:
         self.top = ""
         self.status: int | None = None
         self.outside: tuple[str, ...] = ()
+        self.roots: tuple[str, ...] = ()
+        self.unbuilt: tuple[str, ...] = ()
 
     def line(self, line: bytes) -> None:
         try:
@@ -428,6 +437,8 @@ class _Reading:
         if kind == "session":
             self.ended(False)
             self.top = _word(told, "top", ID_MOST)
+            self.roots = tuple(root for root in _list(told, "roots")[:ROOTS_MOST] if _is_root(root))
+            self.unbuilt = tuple(strip(str(file))[:ID_MOST] for file in _list(told, "unbuilt")[:5])
         elif kind == "item" and id:
             self.items[id] = _item(told, id)
         elif kind == "error":
@@ -457,7 +468,7 @@ class _Reading:
         self.running, self.dump, self.status = {}, [], None if self.running else self.status
 
     def report(self) -> Report:
-        return Report(self.items, self.cases, self.errors, self.status, self.outside)
+        return Report(self.items, self.cases, self.errors, self.status, self.outside, self.roots, self.unbuilt)
 
 
 def _case(id: str, heard: Sequence[dict[str, Any]], told: dict[str, Any]) -> Case:
@@ -498,6 +509,18 @@ def _stuck(dump: Sequence[str], top: str) -> Crash | None:
         return None
     found = (own or frames)[0]
     return Crash(found.file.removeprefix(f"{top}/"), found.line, f"it hangs in {strip(found.message)[:200]}")
+
+
+def _is_root(value: object) -> bool:
+    """Whether it can be a folder below the top: agents get it on their PYTHONPATH."""
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= ID_MOST
+        and value.isprintable()
+        and not value.startswith("/")
+        and ":" not in value
+        and ".." not in value.split("/")
+    )
 
 
 def _item(told: dict[str, Any], id: str) -> Item:
@@ -543,6 +566,7 @@ def check_fix(
 ) -> Verified:
     """Whether all tests of a function that failed before pass now, each time, and its file is no worse than it was on `base`.
 
+    They have to fail on `base` still, unless they hang or are flaky: a change without an effect on its test is no fix.
     `before` is the outcome of each test by id, `flaky` for those that have several. With `fix` False it is one that was only changed, and need
     not have failed. The first run that speaks against it is the last.
     """
@@ -565,7 +589,17 @@ def check_fix(
             flaw, id = objection(report, function, {**before, id: "flaky"})
         if flaw:
             return Verified(False, strip(flaw), evidence)
-    return Verified(True, f"passed {len(evidence)} of {len(evidence)} times", evidence)
+    words = f"passed {len(evidence)} of {len(evidence)} times"
+    if fix and base and not _hangs(before, own) and any(before[id] in BAD for id in own):
+        report = run(fleet, where, base, [function], timeout=timeout)
+        evidence.append(_evidence(report))
+        if not report.errors and not unfixed(report, function, before):
+            return Verified(False, f"{strip(function)} passes without the change, too", evidence)
+    return Verified(True, words, evidence)
+
+
+def _hangs(before: Mapping[str, str], ids: Sequence[str]) -> bool:
+    return any(before[id] == "hung" for id in ids)
 
 
 def check_change(
