@@ -594,3 +594,26 @@ def test_without_a_terminal_nothing_is_ever_asked(world: World) -> None:
     world.ok("destroy", "one", timeout=20)
     world.ok("gc", "--yes", timeout=20)
     world.ok("restore", "one", timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("verb", "keys"),
+    [
+        (("improve", "--dry-run", "no/such"), "types, improve, permissions"),
+        (("map", "--items", "/no/such", "--", "true"), "types, permissions"),
+        (("create", "one", "no-such-type"), "types, permissions"),
+        (("list",), ""),
+        (("runs",), ""),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_each_verb_says_what_of_an_untrusted_project_it_would_have_used(
+    world: World, verb: tuple[str, ...], keys: str
+) -> None:
+    (world.repo / ".muster").mkdir()
+    path = world.repo / ".muster" / "config.toml"
+    path.write_text('[types.x]\nargv = ["true"]\n[improve]\npytest = ["false"]\n[permissions]\nallow = ["x"]\n')
+    said = [line for line in world.run(*verb, timeout=100).stderr.splitlines() if "not trusted" in line]
+    assert said == ([f"{path} is not trusted: {keys} left out (muster trust)"] if keys else [])
+    world.ok("trust")
+    assert "not trusted" not in world.run(*verb, timeout=100).stderr

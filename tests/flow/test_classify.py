@@ -216,7 +216,7 @@ def test_workers_and_integrators_are_held_to_the_tests_that_pytest_found(repo: R
     conflict = Conflict(Unit("u", repo.base, tip), repo.base, ("qa/check_calc.py",), ())
     assert "qa/check_calc.py" in reduce.doubt(work, conflict, tip)
     attempt: Any = SimpleNamespace(outcome={"outcome": "ok", "tip": tip}, number=1)
-    task: Any = SimpleNamespace(base=repo.base)
+    task: Any = SimpleNamespace(id="t", base=repo.base)
     told = improve._verify(work.fleet, work.wish, work.run, work.before, None, task, attempt)
     assert told["result"] == "refused"
     assert [one["rule"] for one in told["kept_out"]] == ["assertion-removed"]

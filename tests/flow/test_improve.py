@@ -491,6 +491,29 @@ def test_killed_while_a_worker_is_verified_and_when_the_branch_is_there_it_comes
     assert shop.git("show", "muster-run/wild:shop.py") == SHOP.strip().replace("max(prices)", "min(prices)")
 
 
+@pytest.mark.parametrize("held", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_run_that_was_stopped_goes_on_by_the_same_command(shop: World, tmp_path: Path, held: bool) -> None:
+    """By `runs stop`, while it runs and after its process was killed: tests that have no agent yet get one."""
+    test = "test_shop.py::test_cheapest"
+    plays = str(tmp_path / "plays")
+    if held:
+        (tmp_path / "plays" / "test_cheapest.toml").write_text(play("[[step]]\nwait = 60\n", summary="Slow"))
+        words = ("improve", test, "-a", "replay", "--playbooks", plays, "--times", "1", "--run", "fix")
+        process = subprocess.Popen([str(shop.bin / "muster"), *words], cwd=shop.repo, env=shop.env)
+        eventually(lambda: any("cheapest" in name and row["state"] == "working" for name, row in shop.agents().items()))
+        shop.ok("runs", "stop", "fix")
+        assert process.wait(60) == 130
+    else:
+        killed(shop, tmp_path, "fix", "plan", "", test)
+        shop.ok("runs", "stop", "fix", timeout=60)
+        assert shop.ok("runs", "show", "fix", "--json").json["state"] == "finished"
+    (tmp_path / "plays" / "test_cheapest.toml").write_text(PLAYS["test_cheapest"])
+    told = improved(shop, tmp_path, test, "--run", "fix", "--times", "1", "--all")
+    assert told["funnel"]["fixed"] == 1 and subjects(shop, "muster-run/fix") == ["Take the smallest price"]
+    again = improved(shop, tmp_path, test, "--run", "fix", "--times", "1", "--all")
+    assert again["commit"] == told["commit"], "it is over now"
+
+
 @pytest.mark.slow
 def test_a_suite_that_hangs_is_cut_off_and_mended(shop: World, tmp_path: Path) -> None:
     """A test that hangs is one to be fixed; where nothing ends in time it is said what gives more of it."""

@@ -465,3 +465,16 @@ def test_what_agents_spent_while_nobody_looked_is_no_alarm(tmp_path: Path) -> No
         run, Plan(("h0",), Rules(True)), governor, Breaker(), field, lambda event: None, random.random
     ).go()
     assert run.picture()["outcomes"] == {"ok": 8} and not field.alerts
+
+
+def test_an_agent_whose_type_keeps_no_transcript_is_cleared_away_after_its_task(world: Any) -> None:
+    config = world.home / ".config" / "muster" / "config.toml"
+    config.parent.mkdir(parents=True)
+    script = "echo {item} > done.txt && git add -A && git commit -qm done && submit --outcome ok --summary done"
+    config.write_text('[types.quiet]\nargv = ["sh", "-c"]\nprompt = "environment"\nspeaks = true\n')
+    words = ("map", "-a", "quiet", "-p", "{item}", "--run", "m", "--", script)
+    result = world.run(*words, input=b"a\nb\n", timeout=100)
+    assert result.code == 0, result
+    tasks = world.ok("runs", "show", "m", "--json").json["tasks"]
+    assert [(task["outcome"], task["commits"], task["harvest_errors"]) for task in tasks] == [("ok", 1, [])] * 2
+    assert world.agents() == {}

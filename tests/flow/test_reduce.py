@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from muster.flow import run as runs
 from muster.flow.task import Task
 
 from ..conftest import World
-from .test_improve import edit, play, subjects, write
+from .test_improve import MORTAL, edit, play, subjects, write
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -100,6 +103,18 @@ def test_a_linter_that_was_broken_is_asked_again(calc: World, tmp_path: Path) ->
     assert reduced(calc, "double", "--run", "r", code=1)["why"].startswith("the base itself is red: test -e")
     (tmp_path / "installed").touch()
     assert reduced(calc, "r")["branch"] == "muster-run/r"
+
+
+def test_a_reduce_that_was_killed_goes_on_by_the_same_command(calc: World) -> None:
+    words = ("reduce", "double", "half", "--run", "r", "--times", "1", "--json")
+    killed = subprocess.run(
+        [sys.executable, "-c", MORTAL, "gathered", "double", *words], cwd=calc.repo, env=calc.env, capture_output=True
+    )
+    assert killed.returncode == -signal.SIGKILL, killed
+    done = reduced(calc, *words[1:5])
+    assert done["run"] == "r" and done["funnel"]["fixed"] == 2 and not done["left_out"]
+    other = calc.fails(2, "reduce", "one", "--run", "r").stderr
+    assert "run r was made of something else" in other and "muster reduce r" in other
 
 
 def test_a_branch_that_could_not_be_moved_is_refused_before_anything_is_done(calc: World, tmp_path: Path) -> None:

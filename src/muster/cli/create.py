@@ -114,8 +114,6 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         raise UsageError("--count must be at least 1")
     specs = [base] if args.count == 1 else _numbered(base, args.count)
 
-    if left_out := [key for key in fleet.config.untrusted if key.startswith("workdir.")]:
-        render.note(f"{fleet.config.project} is not trusted: {', '.join(left_out)} left out (muster trust)")
     reused: set[str] = set()
 
     def make(spec: Spec) -> Found:

@@ -93,6 +93,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         reduce.check(fleet, directory)
         if args.pr:
             reduce.check_request(fleet, str(directory.about()["repo"]))
+        improve.resume(directory)
         done = directory.finished() or improve.go(fleet, wish, directory, display.say, display.shown)
         display.end()
         if not done:

@@ -22,6 +22,23 @@ from .main import VERBS, dashed
 #: Columns of every help text, on a terminal of any size, so that the generated pages do not depend on one.
 WIDTH = 80
 
+#: Verbs that make agents.
+MAKING = ("create", "clone", "map", "reduce", "improve", "tutorial fill", "tutorial sync")
+#: The verbs that read a section of the configuration.
+USED_BY = {
+    "templates": ("create",),
+    "types": (*MAKING, "start", "doctor"),
+    "permissions": MAKING,
+    "workdir": MAKING,
+    "notify": MAKING,
+    "budget": ("map", "reduce", "improve"),
+    "limits": ("map", "reduce", "improve"),
+    "improve": ("improve", "reduce", "tutorial sync"),
+    "hosts": (*MAKING, "list", "hosts"),
+    "prices": ("list", "map", "reduce", "improve"),
+    "trash": ("destroy", "gc"),
+}
+
 
 class Parser(argparse.ArgumentParser):
     """argparse, with examples first and errors as values."""
@@ -143,10 +160,8 @@ def apply_defaults(parser: Parser, verb: str, fleet: Fleet) -> None:
     """Defaults of the flags from `MUSTER_VERB_OPTION` variables and `[commands.VERB]`."""
     section = dashed(verb)
     configured = dict(fleet.config.command(section))
-    if fleet.config.untrusted and any(key.startswith(f"commands.{section}.") for key in fleet.config.untrusted):
-        render.note(
-            f"{fleet.config.project} is not trusted: {', '.join(fleet.config.untrusted)} left out (muster trust)"
-        )
+    if ignored := [key for key in fleet.config.untrusted if _would_use(verb, key)]:
+        render.note(f"{fleet.config.project} is not trusted: {', '.join(ignored)} left out (muster trust)")
     prefix = _prefix(verb)
     longer = tuple(_prefix(other) for other in VERBS if other.startswith(f"{verb} "))
     for key, value in fleet.env.items():
@@ -165,6 +180,14 @@ def apply_defaults(parser: Parser, verb: str, fleet: Fleet) -> None:
             if variable not in fleet.env and (file := settings.where(fleet.config, "commands", section, key)):
                 error.message = f"{file}: {error.message}"
             raise
+
+
+def _would_use(verb: str, key: str) -> bool:
+    """Whether a verb reads this key of the configuration."""
+    section, _, rest = key.partition(".")
+    if section == "commands":
+        return rest.startswith(f"{dashed(verb)}.")
+    return verb in USED_BY.get(section, ())
 
 
 def check_option(section: str, key: str, value: str) -> None:

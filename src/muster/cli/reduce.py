@@ -83,9 +83,10 @@ def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish, bool]
         if mapped is not None:
             spec = wish.map.spec._replace(source=str(mapped.about()["repo"]))
             wish = wish._replace(map=wish.map._replace(spec=spec))
-        directory = gather.gather(fleet, wish, args.names, mapped)
+        directory, new = gather.gather(fleet, wish, args.names, mapped)
         if not args.json:
-            render.note(f"run {directory.name} (muster runs show {directory.name})")
+            word = "run" if new else "going on with run"
+            render.note(f"{word} {directory.name} (muster runs show {directory.name})")
     else:
         about = directory.about()
         args.places = [*about.get("paths", []), *(f"@{place}" for place in about.get("places", []) if place)]

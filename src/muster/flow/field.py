@@ -192,7 +192,7 @@ class FleetField:
             part("artifacts", lambda: self._artifacts(one, attempt, errors))
         part("events", lambda: put("events.jsonl", _lines(self.fleet.events(one))))
         if self.speaks:
-            part("transcript", lambda: put("transcript.jsonl", _lines(self.fleet.transcript(one))))
+            part("transcript", lambda: self._transcript(one, put))
         part("recording", lambda: _stream(os.path.join(attempt.folder, "recording.cast"), self.fleet.cast(one)))
         (bill,) = self.fleet.bills([status])
         told |= {"tokens": bill.tokens, "cost_usd": bill.cost_usd}
@@ -201,6 +201,12 @@ class FleetField:
             part("diff", lambda: self._diff(one, os.path.join(attempt.folder, "diff.patch"), errors))
             part("commits", lambda: told.update(self._commits(one, os.path.join(attempt.folder, "diff.patch"))))
         return told
+
+    def _transcript(self, one: Any, put: Callable[[str, bytes], None]) -> None:
+        """A type that keeps none has nothing to bring home, so nothing keeps its agent from being cleared away."""
+        kind = self.fleet.type(one.agent.type)
+        if kind.transcript or kind.translate:
+            put("transcript.jsonl", _lines(self.fleet.transcript(one)))
 
     def _artifacts(self, one: Any, attempt: Attempt, errors: list[str]) -> None:
         from pathlib import Path

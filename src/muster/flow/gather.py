@@ -68,15 +68,31 @@ def branches(run: Run) -> list[Source]:
     return found
 
 
-def gather(fleet: Fleet, wish: Wish, names: Sequence[str], of: Run | None = None) -> Run:
-    """A new run with a task for each of the agents and branches, or for each branch of another run; all have come to their end."""
+def gather(fleet: Fleet, wish: Wish, names: Sequence[str], of: Run | None = None) -> tuple[Run, bool]:
+    """A run with a task for each of the agents and branches, or for each branch of another run; all have come to their end.
+
+    One of the same that was interrupted, or that has the given name, is gone on with; else it is a new one (True).
+    """
     repo, base, _ = improving.base_of(fleet, wish.map.spec.source)
     found = branches(of) if of else sources(fleet, repo, names)
+    source = os.path.realpath(wish.map.spec.source or fleet.cwd)
+    digest = tasks.digest(["reduce", [list(one) for one in found], base, source, wish.paths, wish.args])
+    if wish.map.name:
+        known = [run for run in runs.all_runs(fleet.home) if run.name == wish.map.name]
+        if known and known[0].about().get("digest") != digest:
+            raise UsageError(
+                f"run {wish.map.name} was made of something else, or your branch or theirs have moved since",
+                f"--run ANOTHER-NAME, or: muster reduce {wish.map.name}",
+            )
+        if known:
+            return known[0], False
+    elif interrupted := runs.unfinished(fleet.home, digest):
+        return interrupted, False
     about = {
         "kind": "improve",
-        "digest": tasks.digest(["reduce", [list(one) for one in found], base, time.time()]),
+        "digest": digest,
         "repo": repo,
-        "source": os.path.realpath(wish.map.spec.source or fleet.cwd),
+        "source": source,
         "base": base,
         "type": wish.map.spec.type,
         "places": list(wish.map.places),
@@ -87,12 +103,8 @@ def gather(fleet: Fleet, wish: Wish, names: Sequence[str], of: Run | None = None
         Task(tasks.name(number, one.name), number, one.name, {"item": one.name, "role": ROLE}, "", (), base)
         for number, one in enumerate(found, 1)
     ]
-    return runs.make(
-        fleet.home,
-        wish.map.name or runs.free_name(fleet.home, "reduce", memory.branches(fleet, repo)),
-        {**about, "gathered": [list(one) for one in found]},
-        made,
-    )
+    name = wish.map.name or runs.free_name(fleet.home, "reduce", memory.branches(fleet, repo))
+    return runs.make(fleet.home, name, {**about, "gathered": [list(one) for one in found]}, made), True
 
 
 def take(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say) -> None:

@@ -97,7 +97,7 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[Run, bool]:
             raise UsageError(f"run {wish.map.name} was made for something else", "--run ANOTHER-NAME")
         if known and not wish.map.new:
             return known[0], False
-    elif not wish.map.new and (found := runs.unfinished(fleet.home, digest)):
+    elif not wish.map.new and (found := next(filter(_open, runs.of(fleet.home, digest)), None)):
         return found, False
     about = {
         "kind": "improve",
@@ -114,6 +114,22 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[Run, bool]:
     }
     name = wish.map.name or runs.free_name(fleet.home, "improve", memory.branches(fleet, repo))
     return runs.make(fleet.home, name, about, []), True
+
+
+def _open(run: Run) -> bool:
+    return not run.finished() or stopped(run)
+
+
+def stopped(run: Run) -> bool:
+    """Whether somebody ended a run before all of it was done; the same command goes on with it."""
+    told = run.finished()
+    return told is not None and ("commit" not in told or bool((told.get("outcomes") or {}).get("cancelled")))
+
+
+def resume(run: Run) -> None:
+    """Open a run again that was stopped, or that lacked budget, by the process that holds it."""
+    if run.finished() and (stopped(run) or not conduct.over(run)):
+        os.unlink(run.path("finished.json"))
 
 
 @contextlib.contextmanager
@@ -178,6 +194,8 @@ def protecting(rules: classify.Rules, tutorial: str) -> classify.Rules:
 def go(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say, shown: conduct.Shown) -> bool:
     """All stages up to verified changes, by the process that holds the run; False when somebody asked for an end."""
     trial.sweep(fleet, run.name)
+    if run.control():
+        run.ask(state="")  # asked of an earlier process
     before = standing(fleet, wish, run, say)
     wish = equipped(wish, before)
     planned = plan(fleet, wish, run, before)
@@ -204,10 +222,17 @@ def go(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say, shown: conduct.Show
 def _work(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say, shown: conduct.Shown) -> bool:
     """A wave of agents; what they say that people should know is known at once."""
     # What an integrator was asked before a kill is for `reduce` to go on with: it may be of another type.
+    if _asked_to_stop(run):
+        return False
     own = [task.id for task in run.tasks() if task.fields.get("role") in WORK]
-    done = conduct.work(fleet, wish.map, run, say, shown, only=own)
+    done = conduct.work(fleet, wish.map, run, say, shown, only=own, reopen=True)
     memory.escalate(fleet.home, run)
-    return done
+    return done and not _asked_to_stop(run)
+
+
+def _asked_to_stop(run: Run) -> bool:
+    """Whether `runs stop` was called since this process began; what is asked of one wave holds for the next one too."""
+    return bool(run.control().get("state") == "stopped")
 
 
 def standing(fleet: Fleet, wish: Wish, run: Run, say: conduct.Say) -> Baseline:
