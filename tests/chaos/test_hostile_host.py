@@ -27,8 +27,8 @@ from muster.model import Address
 from .hostile import Lab, hostile
 
 #: `make test-all` runs 10,000 cases in all.
-CASES = 1000 if int(os.environ.get("MUSTER_EXAMPLES", "0")) >= 1000 else 30
-CHUNKS = 10
+CASES = 250 if int(os.environ.get("MUSTER_EXAMPLES", "0")) >= 1000 else 8
+CHUNKS = 40
 INTEGRATED = (
     "home/plain",
     "home/project/a.txt",
@@ -268,6 +268,7 @@ def lying(lab: Lab, rng: random.Random) -> str:
     return f"lies from answer {first} on"
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_what_a_host_says_leads_no_verb_out_of_the_agents_own_places(lab: Lab, chunk: int) -> None:
     rng = random.Random(f"hostile host {chunk}")
