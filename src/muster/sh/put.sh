@@ -6,6 +6,9 @@ shift 2
 mu_enter "$mu_id"
 # tar would write through a link that the agent put in the place of a folder.
 for mu_folder; do [ ! -h "$mu_folder" ] || rm -f "$mu_folder"; done
+# Of a file that is there already tar says only that it exists, whatever keeps it from being replaced.
+: >".put.$$"
+rm -f ".put.$$"
 if ! tar -xf -; then
 	[ -z "$mu_record" ] || rm -f "$mu_record"
 	die 1 "cannot write to $mu_home/agents/$mu_id"
