@@ -58,6 +58,8 @@ def prepare(launch: Launch) -> Prepared:
     }
     if not launch.agent.origin:
         files["client/trusted"] = b""
+    if launch.agent.mode == "worktree":  # the client would know a worktree of git's own by its repository
+        files["client/project"] = os.fsencode(launch.agent.repo)
     own = ("--settings", f"{launch.folder}/client/settings.json", *launch.args)
     start, resume = ("claude", "--session-id", launch.key, *own), ("claude", "--resume", launch.key, *own)
     return Prepared(resume if launch.session else start, resume, files, launch.key)

@@ -33,12 +33,39 @@ case $key in
 '' | *[!A-Za-z0-9_-]*) ;;
 *) grep -qsF -e "\"$key\"" "$state" || more="$more,\"customApiKeyResponses\":{\"approved\":[\"$key\"],\"rejected\":[]}" ;;
 esac
+# What the user decided for the project (allowed servers, trusted imports) counts in the work dir too. A JSON value ends where the brackets
+# outside of its strings are closed.
+PROJECT=$(cat "$dir/client/project" 2>/dev/null) WORK=$(cd "$(cat "$dir/workdir")" 2>/dev/null && pwd -P)
+export PROJECT WORK
 { cat "$state" 2>/dev/null || :; } | awk -v more="$more" '
+function value_length(text, i, c, depth, quoted) {
+	for (i = 1; i <= length(text); i++) {
+		c = substr(text, i, 1)
+		if (quoted && c == "\\") i++
+		else if (c == "\"") quoted = !quoted
+		else if (!quoted && c == "{") depth++
+		else if (!quoted && c == "}" && --depth == 0) return i
+	}
+	return 0
+}
+function project(key, at, rest) {
+	key = "\"" ENVIRON["PROJECT"] "\""
+	if (!match(text, /"projects"[ \t\r\n]*:[ \t\r\n]*{/) || key == "\"\"" || (ENVIRON["PROJECT"] ENVIRON["WORK"]) ~ /["\\]/) return
+	at = index(substr(text, RSTART), key)
+	if (!at) return
+	at += RSTART - 1
+	rest = substr(text, at + length(key))
+	sub(/^[ \t\r\n]*:[ \t\r\n]*/, "", rest)
+	if (substr(rest, 1, 1) != "{") return
+	text = substr(text, 1, at - 1) "\"" ENVIRON["WORK"] "\":" substr(rest, 1, value_length(rest)) "," substr(text, at)
+}
 { text = text $0 "\n" }
 END {
+	project()
 	if (!sub(/}[ \t\r\n]*$/, "", text)) text = "{"
 	print text (text ~ /"/ ? "," : "") more "}"
 }' >"$mine/.claude.json"
+unset PROJECT WORK
 
 # The user's own mode stays in effect, auto mode too if that is the one.
 if [ -f "$dir/client/settings.json" ] && grep -qs '"defaultMode"' "$theirs/settings.json"; then
