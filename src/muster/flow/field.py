@@ -26,6 +26,9 @@ CARRIED_MAX = 4 << 20
 
 #: So many threads do what takes long, for each host and in all; a thread mostly waits for its host.
 HANDS, HANDS_LEAST, HANDS_MOST = 2, 12, 48
+#: How long a harvest waits for the tally of the last turn.
+TALLY_SECONDS = 5.0
+TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
 class FleetField:
@@ -166,6 +169,7 @@ class FleetField:
         """All that an agent left, whosever it is, into the attempt's folder."""
         status = one.status
         errors: list[str] = []
+        spoken: list[int] = []
         told: dict[str, Any] = {"harvest_errors": errors, "kept": False}
 
         def part(name: str, work: Callable[[], object]) -> None:
@@ -192,8 +196,9 @@ class FleetField:
             part("artifacts", lambda: self._artifacts(one, attempt, errors))
         part("events", lambda: put("events.jsonl", _lines(self.fleet.events(one))))
         if self.speaks:
-            part("transcript", lambda: self._transcript(one, put))
+            part("transcript", lambda: spoken.append(self._transcript(one, put)))
         part("recording", lambda: _stream(os.path.join(attempt.folder, "recording.cast"), self.fleet.cast(one)))
+        status = self._tallied(one, sum(spoken))
         (bill,) = self.fleet.bills([status])
         told |= {"tokens": bill.tokens, "cost_usd": bill.cost_usd}
         put("usage.json", _json(status.usage))
@@ -202,11 +207,23 @@ class FleetField:
             part("commits", lambda: told.update(self._commits(one, os.path.join(attempt.folder, "diff.patch"))))
         return told
 
-    def _transcript(self, one: Any, put: Callable[[str, bytes], None]) -> None:
-        """A type that keeps none has nothing to bring home, so nothing keeps its agent from being cleared away."""
+    def _transcript(self, one: Any, put: Callable[[str, bytes], None]) -> int:
+        """Bring the transcript home, if its type keeps one, and return how many tokens it tells of."""
         kind = self.fleet.type(one.agent.type)
-        if kind.transcript or kind.translate:
-            put("transcript.jsonl", _lines(self.fleet.transcript(one)))
+        if not (kind.transcript or kind.translate):
+            return 0
+        entries = self.fleet.transcript(one)
+        put("transcript.jsonl", _lines(entries))
+        return sum(_tokens(entry.get("usage")) for entry in entries)
+
+    def _tallied(self, one: Any, spoken: int) -> Status:
+        """Return the status once its usage covers the tokens of the transcript: a client is tallied a moment after its last turn."""
+        status: Status = one.status
+        deadline = time.monotonic() + TALLY_SECONDS
+        while _tokens(status.usage) < spoken and time.monotonic() < deadline:
+            self.rest(0.1)
+            status = self.fleet.look(one)
+        return status
 
     def _artifacts(self, one: Any, attempt: Attempt, errors: list[str]) -> None:
         from pathlib import Path
@@ -266,6 +283,11 @@ class FleetField:
             self.fleet.stop(one, 2.0)
         elif one is not None:
             self.fleet.destroy(one)
+
+
+def _tokens(usage: object) -> int:
+    counts = usage if isinstance(usage, dict) else {}
+    return sum(counts[key] for key in TOKENS if isinstance(counts.get(key), int))
 
 
 def _born(status: Status) -> str:
