@@ -10,7 +10,7 @@ from . import battery
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("client", ["codex"])
+@pytest.mark.parametrize("client", ["claude", "codex"])
 def test_the_pinned_version_passes_the_battery(client: str) -> None:
     try:
         _, place = battery.install(client, "pinned")

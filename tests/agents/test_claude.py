@@ -201,6 +201,13 @@ def test_nothing_that_a_client_may_have_written_breaks_the_translation() -> None
     assert all(isinstance(entry["role"], str) for entry in translate(json.loads(json.dumps(lines))))
 
 
+def test_only_what_was_said_is_in_the_transcript() -> None:
+    """Claude Code 2.1.326 writes down its requests too, in lines of another type."""
+    kinds = ("user", "api-request-blob", "assistant")
+    lines = [{"type": kind, "timestamp": f"{n}", "message": {"content": kind}} for n, kind in enumerate(kinds)]
+    assert [entry["role"] for entry in translate(lines)] == ["user", "assistant"]
+
+
 def test_a_first_message_is_never_an_option_or_a_command_of_the_client(claude: Claude) -> None:
     for name, text in (("one", "--version is what I want to know"), ("two", "/help me")):
         claude.ok("create", name, "claude", "--no-connect", "-m", text)

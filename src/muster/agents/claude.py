@@ -79,7 +79,8 @@ def translate(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         t, message = moment(line.get("timestamp")), line.get("message")
         if line.get("type") == "queue-operation" and line.get("operation") == "enqueue":
             entries.append({"t": t, "role": "queued", "text": str(line.get("content", ""))})
-        if not isinstance(message, dict) or line.get("isMeta"):
+        # Newer versions write down more than what was said, such as requests (`api-request-blob`).
+        if not isinstance(message, dict) or line.get("isMeta") or line.get("type") not in ("user", "assistant"):
             continue
         content = message.get("content")
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -162,7 +163,7 @@ TYPE = AgentType(
     yes=("1",),
     no=("Escape",),
     versions={
-        "oldest": "2.1.150",
+        "oldest": "2.1.197",
         "newest": "2.1.326",
         "install": "2.1.197",
         "by": "npm install -g @anthropic-ai/claude-code@{version}",
