@@ -224,11 +224,12 @@ class SimHost:
         self.files[key], self.names[name] = _untar(input), key
         return f"{self.state}\n".encode()
 
-    def _put(self, key: str, new: str, *, input: bytes) -> Answer:
+    def _put(self, key: str, new: str, *folders: str, input: bytes) -> Answer:
         if key not in self.files:
             return 3, b"no agent"
         found = _untar(input)
-        self.files[key]["agent.json"] = found[new]
+        if new:
+            self.files[key]["agent.json"] = found[new]
         return b""
 
     def _start(self, key: str, *size: str, input: bytes) -> Answer:
