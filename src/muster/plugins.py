@@ -114,6 +114,8 @@ class AgentType(NamedTuple):
     the agent's folder; no key is pressed. `choices` of `ask` are the answers that it names, one per line, `own` says that it takes
     other words too, and `many` that it takes several of them.
     """
+    carries: bool = False
+    """Its `prepare` takes a conversation from the files in the folder `session` of another agent: a clone goes on with it."""
     memory: int = 400
     """What one of them takes, in MB: a run launches no more than the host has room for."""
     versions: dict[str, str] = {}
@@ -198,7 +200,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 #: The keys of `versions`.
 VERSIONS = ("oldest", "newest", "install", "by")
 #: What a type in TOML says in other words.
-IN_PYTHON = frozenset({"prepare", "translate", "policy"})
+IN_PYTHON = frozenset({"prepare", "translate", "policy", "carries"})
 
 
 def _from_toml(name: str, data: dict[str, Any]) -> AgentType:

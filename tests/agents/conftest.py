@@ -40,7 +40,7 @@ class ClientWorld(World):
             env={**self.env, **more.get("env", {})},
             input=input or b"",
             capture_output=True,
-            timeout=more.get("timeout", 120),
+            timeout=more.get("timeout", 320),
             check=False,
         )
         return Result(done)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from muster.agents import pi as pi_type
-from muster.message import chosen
+from muster.message import chosen, guarded
 from muster.model import Agent
 from muster.plugins import Launch
 
@@ -39,7 +39,7 @@ def test_a_conversation_that_goes_on_after_a_stop(pi: Pi) -> None:
     for text in [*SHAPES, "#scn:dear please"]:
         assert "delivered: one" in pi.ok("message", "one", "-m", text).stderr
         row = pi.until("ready")
-    heard = [first, *(f"Message: {text}" if text[0] in "/!" else text for text in SHAPES), "#scn:dear please"]
+    heard = [first, *(guarded(pi_type.TYPE, text) for text in SHAPES), "#scn:dear please"]
     tokens = 10 * (len(heard) - 1) + sum(len(text.split()) for text in heard[:-1]) + 125
     assert (row["last_line"], row["tokens"]) == ("words", tokens)
     assert row["cost_usd"] == pytest.approx(tokens / 1e6)

@@ -15,6 +15,12 @@ from ..plugins import AgentType, Launch, Prepared
 from .lines import moment, plain
 
 SESSION = "session/client.jsonl"
+#: Its input box, between two lines across the screen, and a few lines below it. Dialogs stand in its place, with hints at their end.
+INPUT = (
+    r"^─{3}.*\n((?:(?!─{3}| .* (?:select|submit|confirm) .* cancel).*\n){1,80}?)─{3}.*"
+    r"(?:\n(?!─{3}).*){0,8}\Z"
+)
+EMPTY = r"\A─.*\n\s*\n─"
 
 
 def prepare(launch: Launch) -> Prepared:
@@ -122,7 +128,8 @@ TYPE = AgentType(
     receipt="prompt",
     translate=translate,
     guard="/!",
-    box=r"^─+\n\s*\n─+$",
+    box=EMPTY,
+    input=INPUT,
     clear=("C-e", *("C-u",) * 12),
     policy=True,
     hands=True,

@@ -11,8 +11,8 @@ muster clone fix-login fix-login-b
 muster clone fix-login other@box -m "Try it the other way"
 """
 TEXT = """
-Makes an agent from another one: its commits, what it has not committed, and its conversation where the type keeps one
-that can be copied (opencode and mini do not). The first goes on as it is.
+Makes an agent from another one: its commits, what it has not committed, and its conversation (which mini does not
+keep). The first goes on as it is.
 """
 
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         render.out(str(made.status.address))
         render.note(f"cloned {one.status.address} as {made.status.address}")
         kind = fleet.type(one.agent.type)
-        carried = kind.transcript.startswith("session/") or (kind.translate and kind.prepare)
+        carried = kind.carries or kind.transcript.startswith("session/") or (kind.translate and kind.prepare)
         if kind.speaks and not carried:
             render.note(f"  its conversation stays behind: {kind.name} does not take it along")
     return 0

@@ -1,7 +1,8 @@
 # shellcheck shell=sh
 # hand ID NAME < content: put one file into an agent's folder; it appears there whole, in the place of what was there.
-cd "$mu_home/agents/$1" 2>/dev/null || die 3 "no agent $1"
+mu_enter "$1"
 mu_half=.$2.$$
+rm -rf "$mu_half"
 if ! cat >"$mu_half"; then
 	rm -f "$mu_half"
 	die 1 "cannot write to $mu_home/agents/$1"

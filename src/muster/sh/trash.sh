@@ -20,7 +20,8 @@ forget)
 	mkdir -p "trash/$1"
 	mu_file=$(mu_transcript "$mu_home/agents/$1")
 	[ ! -h "agents/$1/session" ] || rm -f "agents/$1/session"
-	[ -z "$mu_file" ] || {
+	# A client may keep it there by itself.
+	[ -z "$mu_file" ] || [ "$mu_file" = "$mu_home/agents/$1/session/client.jsonl" ] || {
 		mkdir -p "agents/$1/session" && rm -f "agents/$1/session/client.jsonl" && cp "$mu_file" "agents/$1/session/client.jsonl" 2>/dev/null
 	} || :
 	[ ! -e "agents/$1" ] && [ ! -h "agents/$1" ] || mv "agents/$1" "trash/$1/agent"

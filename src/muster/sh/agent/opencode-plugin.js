@@ -1,7 +1,7 @@
 // What opencode tells a plugin of its terminal interface, as muster's events, transcript and usage. It is loaded beside the
 // user's own plugins by opencode-run.sh. Steps go one after the other, so that events keep their order.
 import { spawnSync } from "node:child_process"
-import { readFileSync, renameSync, writeFileSync } from "node:fs"
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
 
 const dir = process.env.MUSTER_AGENT_DIR
 
@@ -9,7 +9,7 @@ const dir = process.env.MUSTER_AGENT_DIR
 function event(kind, fields = {}) {
 	const most = kind === "queued" ? 30_000 : 4000
 	const short = (text) => (text.length > most ? text.slice(0, most - 1).toWellFormed() + "…" : text)
-	const told = Object.entries(fields).map(([key, value]) => [key, short(String(value ?? ""))])
+	const told = Object.entries(fields).map(([key, value]) => [key, typeof value === "number" ? value : short(String(value ?? ""))])
 	const inside = JSON.stringify(Object.fromEntries(told)).slice(1, -1)
 	spawnSync("sh", [`${dir}/bin/event`, kind, inside], { stdio: "ignore" })
 }
@@ -27,6 +27,10 @@ function told(name) {
 		return []
 	}
 }
+
+// A refusal that names a moment further away than this is a limit, not a busy server; so is one in these words.
+const LONG_MS = 60_000
+const LIMIT = /usage limit|quota|hit your/i
 
 const words = (error) => error?.data?.message || error?.name || "failed"
 const interrupted = (error) => error?.name === "MessageAbortedError"
@@ -86,10 +90,11 @@ async function tui(api) {
 	const sessions = told("client/sessions") // those of this agent, the newest last; a person may have opened another
 	const asked = new Set() // messages of the user, until their text is there
 	const begun = new Set() // calls of tools
-	const open = new Map() // dialogs
+	const open = new Map() // dialogs: {kind, fields} and, of a question, what is asked and what was answered so far
 	const children = new Set()
-	const auto = process.argv.includes("--auto") // it answers its own permission dialogs
+	const auto = process.argv.includes("--auto") // nobody is asked
 	let busy = false
+	let refused = false
 	let turn = false // it says twice that it is idle after a turn that failed
 	let failed
 	let last = ""
@@ -117,6 +122,14 @@ async function tui(api) {
 		write("usage.json", JSON.stringify(tally([...own, ...used])) + "\n")
 	}
 
+	// The newest conversation in the form that `opencode import` takes: a clone of this agent goes on with it.
+	async function keep() {
+		const sessionID = sessions.at(-1)
+		if (!sessionID) return
+		const info = (await api.client.session.get({ sessionID })).data
+		if (info) write("session/export.json", JSON.stringify({ info, messages: await messages(sessionID) }))
+	}
+
 	let due = false
 	function soon() {
 		if (due) return
@@ -141,19 +154,44 @@ async function tui(api) {
 		turn = true
 	}
 
-	// Of several dialogs one is shown after the other.
-	function dialog(id, kind, fields) {
-		if (kind === "permission" && auto) return
-		open.set(id, [kind, fields])
-		if (open.size === 1) next(() => event(kind, fields))
+	// Of several dialogs one is shown after the other, and so are several questions of one.
+	function shown() {
+		const [[id, { kind, fields, questions, answers }]] = open
+		if (kind === "permission") return next(() => event(kind, { ...fields, dialog: id }))
+		const { question, options, multiple, custom } = questions[answers.length]
+		const choices = (options ?? []).map(({ label }) => label.replaceAll("\n", " ")).join("\n")
+		const more = { ...(custom === false ? {} : { own: "yes" }), ...(multiple ? { many: "yes" } : {}) }
+		next(() => event(kind, { text: question, choices, ...more, dialog: `${id}.${answers.length}` }))
 	}
 
-	function closed(id, answer) {
+	let listening
+	function dialog(id, kind, about) {
+		// Its own --auto misses what is asked while it is still starting.
+		if (kind === "permission" && auto) return next(() => api.client.permission.reply({ requestID: id, reply: "once" }))
+		open.set(id, { kind, ...about })
+		if (open.size === 1) shown()
+		listening ??= setInterval(() => existsSync(`${dir}/answer`) && next(given), 100)
+	}
+
+	// What `muster answer` left here: {dialog, answer: [words]}. It counts for the dialog that it names, and for no other.
+	async function given() {
+		const { dialog: named, answer } = JSON.parse(readFileSync(`${dir}/answer`, "utf8"))
+		rmSync(`${dir}/answer`, { force: true })
+		const [[requestID, { kind, questions, answers }] = []] = open
+		if (kind === "permission" && named === requestID)
+			await api.client.permission.reply({ requestID, reply: answer[0] === "yes" ? "once" : "reject" })
+		if (kind !== "ask" || named !== `${requestID}.${answers.length}`) return
+		answers.push(answer.map(String))
+		if (answers.length === questions.length) await api.client.question.reply({ requestID, answers })
+		else shown()
+	}
+
+	function closed(id) {
 		if (!open.delete(id)) return
-		const [shown] = open.values()
-		if (answer) took("prompt", answer)
-		else if (!shown) next(() => event("answered"))
-		if (shown) next(() => event(...shown))
+		if (open.size) return shown()
+		clearInterval(listening)
+		listening = undefined
+		next(() => event("answered"))
 	}
 
 	const on = {
@@ -162,7 +200,12 @@ async function tui(api) {
 			if (child(sessionID)) return
 			busy = status.type !== "idle"
 			turn ||= busy
-			if (status.type === "retry") next(() => event("retry", { text: status.message }))
+			if (status.type === "busy" && refused) next(() => event("answered"))
+			refused = status.type === "retry"
+			if (!refused) return
+			const limit = LIMIT.test(status.message) || status.next - Date.now() > LONG_MS
+			const until = limit && status.next ? { until: status.next / 1000 } : {}
+			next(() => event(limit ? "limit" : "retry", { text: status.message, ...until }))
 		},
 		"session.error": ({ sessionID, error }) => {
 			if (!sessionID || !child(sessionID)) failed = error
@@ -175,8 +218,9 @@ async function tui(api) {
 			open.clear()
 			next(async () => {
 				await save().catch(() => {})
+				await keep().catch(() => {})
 				if (interrupted(error)) event("interrupted")
-				else if (error) event("error", { text: words(error), error: error.name })
+				else if (error) event(LIMIT.test(words(error)) ? "limit" : "error", { text: words(error), error: error.name })
 				else event("turn-end", { text: last })
 			})
 		},
@@ -192,18 +236,21 @@ async function tui(api) {
 			}
 		},
 		"permission.asked": ({ id, permission, patterns, metadata }) =>
-			dialog(id, "permission", { tool: permission, detail: metadata?.command ?? patterns.join(" ") }),
+			dialog(id, "permission", { fields: { tool: permission, detail: metadata?.command ?? patterns.join(" ") } }),
 		"permission.replied": ({ requestID }) => closed(requestID),
-		"question.asked": ({ id, questions }) => dialog(id, "ask", { text: questions[0]?.question }),
-		"question.replied": ({ requestID, answers }) => closed(requestID, answers.flat().join(", ")),
+		"question.asked": ({ id, questions }) => questions.length && dialog(id, "ask", { questions, answers: [] }),
+		"question.replied": ({ requestID }) => closed(requestID),
 		"question.rejected": ({ requestID }) => closed(requestID),
 	}
 	for (const [type, heard] of Object.entries(on)) api.event.on(type, ({ properties }) => heard(properties))
 
 	// With a first message, which waits for its plugins, it is not ready before that is done. Else it is when its input box has the keyboard.
 	if (process.env.MUSTER_FIRST) return
+	// One that goes on with a conversation drops what is sent before it has loaded that.
+	const resumed = process.argv.includes("--session") ? sessions.at(-1) : undefined
 	const timer = setInterval(() => {
 		if (!api.renderer.currentFocusedRenderable) return
+		if (resumed && !api.state.session.messages(resumed).length) return
 		clearInterval(timer)
 		next(() => event("ready"))
 	}, 50)
