@@ -43,6 +43,25 @@ def test_a_key_is_pressed_while_the_screen_ends_as_it_did(world: World, agent: t
     eventually(lambda: (world.folder / "read").exists() and (world.folder / "read").read_text() == "first\n")
 
 
+def test_keys_arrive_although_somebody_scrolls(world: World, agent: tuple[LocalHost, str]) -> None:
+    world.tmux("copy-mode", "-t", f"={agent[1]}:")
+    assert tmux.paste(*agent, looked(agent), "> box\n---", "first")
+    eventually(lambda: looked(agent).screen.endswith("first"))
+    world.tmux("copy-mode", "-t", f"={agent[1]}:")
+    assert tmux.press(*agent, looked(agent), "---\nfirst", "Enter")
+    eventually(lambda: (world.folder / "read").exists() and (world.folder / "read").read_text() == "first\n")
+
+
+def test_the_end_of_an_agent_puts_no_pane_into_a_mode(world: World, agent: tuple[LocalHost, str]) -> None:
+    world.ok("create", "other", "command", "--no-connect", "--", "sh", "-c", "exit 3")
+    world.wait_state("other", "failed")
+    world.ok(
+        "create", "next", "command", "--no-connect", "--", "sleep", "1000"
+    )  # tmux shows errors in the next session
+    panes = world.tmux("list-panes", "-a", "-F", "#{pane_in_mode}").stdout.split()
+    assert panes == [b"0"] * 3, "a pane in a mode takes no keys"
+
+
 def test_no_key_is_pressed_on_another_screen(world: World, agent: tuple[LocalHost, str]) -> None:
     seen = looked(agent)
     world.tmux("send-keys", "-t", f"={agent[1]}:", "-l", "yes?")

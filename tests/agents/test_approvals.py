@@ -21,7 +21,7 @@ from ..conftest import World
 from ..support import standin
 
 #: Types of which it is known what their input box looks like, each with its look in the stand-in.
-CLIENTS = ["claude"]
+CLIENTS = ["claude", "codex"]
 DELIVERIES = 200
 STANDINS = 8
 #: One process for all messages: it is the keys that are tried, and not the start of Python.

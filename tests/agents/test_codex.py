@@ -153,7 +153,7 @@ def test_messages_are_delivered_once_and_whole(codex: Codex) -> None:
         result = codex.run("message", "one", "-m", text)
         assert (result.code, "delivered: one" in result.stderr) == (0, True), result.stderr
         codex.until("ready")
-    wanted = [f"Message: {text}" if text[0] in "/!" else text for text in texts]
+    wanted = [f"Message: {text}" if text[0] in "/!" or text in ("exit", ":q", "quit") else text for text in texts]
     assert [text.rstrip() for text in codex.heard()] == wanted
 
 

@@ -42,6 +42,11 @@ BOX = (
     "^› (Ask Codex to do anything|Explain this codebase|Summarize recent commits|Implement \\{feature\\}|Find and fix a bug in @filename"
     "|Write tests for @filename|Improve documentation in @filename|Run /review on my current changes|Use /skills to list available skills)$"
 )
+#: Its input box is the last thing on the screen, above at most two lines of hints; its dialogs end in a line that names their keys.
+INPUT = r"^›(?: (.*?(?:\n(?!@KEYS@)(?:  .*)?)*?))?(?:\n\s*(?:\n(?!› |@KEYS@).*){0,2})?\Z".replace(
+    "@KEYS@", r"  .*(?:[Pp]ress enter|enter to (?:submit|confirm|select)|esc to (?:cancel|interrupt|close))"
+)
+DIALOG = r"(?:^[^ \n].*|\A)(?:\n(?: .*)?)*?\n[› ] 1\. Yes.*(?:\n(?:[ ›].*)?)*\n  Press enter to confirm.*\s*\Z"
 PROGRAMS = {
     "run": "codex-run",
     "codex": "codex-hook",
@@ -173,6 +178,8 @@ TYPE = AgentType(
     guard="/!",
     clear=("C-u",) * 12,
     box=BOX,
+    input=INPUT,
+    dialog=DIALOG,
     bypass=("--dangerously-bypass-approvals-and-sandbox",),
     policy=True,
     yes=("y",),

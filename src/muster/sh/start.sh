@@ -51,7 +51,7 @@ set -g status-right "#{?pane_dead,ended #{?pane_dead_signal,by signal #{pane_dea
 set -g status-right-length 60
 set -g window-status-format ""
 set -g window-status-current-format ""
-set-hook -g pane-died "refresh-client -S"
+set -g status-interval 1
 END
 )
 # Another version of muster may have written it.

@@ -14,6 +14,8 @@ mu_marks() {
 	done | tr '\n' '|' | LC_ALL=C tr -cd '!-~'
 }
 
+# A pane in which somebody scrolls is in a mode of tmux that takes the keys: `copy-mode -q` ends it first.
+
 # proven MARKS: end with 75 unless the screen still ends in the expected lines and the client told of nothing since. Nothing
 # stands between this check and the key.
 mu_proven() {
@@ -69,14 +71,14 @@ press) # MARKS LINES KEY…
 	mu_expected "$2"
 	shift 2
 	mu_proven "$mu_was"
-	mu_tmux send-keys -t "$mu_pane" "$@"
+	mu_tmux copy-mode -q -t "$mu_pane" \; send-keys -t "$mu_pane" "$@"
 	;;
 paste) # MARKS LINES
 	# The text comes by stdin, behind the lines; -p brackets it, so that a newline in it does not submit.
 	mu_expected "$2"
 	mu_tmux load-buffer -b "in-$mu_id" -
 	mu_proven "$1"
-	mu_tmux paste-buffer -p -r -d -b "in-$mu_id" -t "$mu_pane"
+	mu_tmux copy-mode -q -t "$mu_pane" \; paste-buffer -p -r -d -b "in-$mu_id" -t "$mu_pane"
 	;;
 *) die 2 "no such verb: $mu_verb" ;;
 esac
