@@ -161,8 +161,9 @@ muster create fresh command --from https://git.example.com/shop.git --no-connect
 # Who needs you? Who failed?
 muster list --state waiting --state failed
 
-# Only some agents: names and globs work as with every verb, and so do names on stdin.
+# Only some agents: names and globs work as with every verb, and so do names on stdin. Without a name, or with --all, it shows all.
 muster list greet 'try-*'
+muster list --all
 
 # Only agents with a label.
 muster list --label run=42

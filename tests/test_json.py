@@ -64,6 +64,7 @@ def one_document(stdout: str) -> Any:
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One world for all: `busy` runs, `talk` waits for an answer. What a test changes it makes itself."""
     world = World(tmp_path_factory.mktemp("json") / "w")
+    world.activate()
     world.ok("create", "busy", "command", "--no-connect", "--", "sh", "-c", "echo up; sleep 1000")
     talk(world, "talk")
     yield world

@@ -98,6 +98,7 @@ def test_a_run_needs_no_stream(world: World, streams: str, more: tuple[str, ...]
 
 
 def test_the_run_of_improve_goes_on_too(world: World) -> None:
+    world.activate()
     (world.repo / "test_it.py").write_text("def test_it():\n    pass\n")
     world.git("add", "-A")
     world.git("commit", "-q", "-m", "a test")
@@ -262,8 +263,8 @@ def test_a_run_shows_work_that_was_not_committed_and_what_could_not_be_harvested
     world.ok(*argv)
     before = Run.picture
 
-    def picture(run: Run) -> dict[str, Any]:
-        told = before(run)
+    def picture(run: Run, records: Any = None) -> dict[str, Any]:
+        told = before(run, records)
         first, second, third = told["tasks"]
         first |= {"branch": "muster/a", "commits": 1, "uncommitted": "muster/a-wip", "harvest_errors": []}
         second |= {"uncommitted": "muster/b-wip", "harvest_errors": ["commits: no\x1b[31m room", "diff: it is cut"]}

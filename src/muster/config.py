@@ -136,7 +136,7 @@ def set_value(path: str, key: str, value: str) -> None:
     section, _, option = key.rpartition(".")
     if not section:
         raise UsageError(f"{key!r} is in no section", "write SECTION.KEY, such as commands.create.mode")
-    _check(_nest(parts(section), {option: _literal(value)}), path)
+    _check(_nest(parts(section), {option: literal(value)}), path)
     lines: list[str] = []
     if os.path.isfile(path):
         with open(path, encoding="utf-8") as file:
@@ -152,7 +152,7 @@ def set_value(path: str, key: str, value: str) -> None:
     else:
         first, last, name = place
         lines[first:last] = [entry.replace(option, name, 1)]
-    if _value(lines, key) != _literal(value):
+    if _value(lines, key) != literal(value):
         raise UsageError(f"{path} is written in a way that {key} cannot be set in", "set it there with an editor")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = f"{path}.{os.getpid()}"
@@ -230,7 +230,7 @@ def _is_literal(value: str) -> bool:
     return _parses(f"x = {value}")
 
 
-def _literal(value: str) -> Any:
+def literal(value: str) -> Any:
     import tomllib
 
     return tomllib.loads(f"x = {value}")["x"] if _is_literal(value) else value

@@ -122,6 +122,8 @@ class Keyboard:
                 f"{self.name} is {status.state}; the text was typed, and it gave no sign that it took it",
                 f"muster transcript {self.name} shows what it took",
             )
+        if self.status.state == "waiting" and status.since == self.status.since:
+            return False  # the question that is being answered
         return status.state == "waiting" and not status.reason.startswith("limit")
 
     def _see(self) -> Seen | None:

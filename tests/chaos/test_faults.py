@@ -319,7 +319,7 @@ def test_a_record_that_is_no_file_is_a_row_too(world: World) -> None:
     world.ok("gc", "--yes")
     world.ok("destroy", "--all")
     assert world.agents() == {}
-    assert world.git("branch", "--format=%(refname:short)").split() == ["main", "muster/mine"]
+    assert world.git("branch", "--format=%(refname:short)").split() == ["main"]
 
 
 def test_a_record_that_claims_the_name_of_another_does_not_get_it(world: World) -> None:

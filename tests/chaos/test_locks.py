@@ -77,7 +77,8 @@ import sys
 from muster import store
 from muster.providers.local import LocalHost
 
-print(store.lock(LocalHost(sys.argv[1]), sys.argv[2], "lock", 1))
+print(store.lock(LocalHost(sys.argv[1]), sys.argv[2], "lock", 1), flush=True)
+sys.stdin.read()  # the lock of a process that has ended may be taken over
 """
 
 
@@ -101,13 +102,15 @@ def test_nobody_removes_a_lock_that_changed_hands_since_it_was_looked_at(world: 
     def take(folder: Path) -> subprocess.Popen[bytes]:
         env = {**world.env, "PATH": f"{folder}:{world.env['PATH']}"}
         argv = [sys.executable, "-c", TAKES, str(world.muster_home), agent_id]
-        return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE)
+        return subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     first = take(slow)
     eventually((slow / "paused").exists)
     second = take(other)
-    eventually(lambda: second.poll() is not None or (other / "waits").exists())
+    eventually((other / "waits").exists)
     (slow / "go").touch()
-    owners = [process.communicate(timeout=60)[0].strip() for process in (first, second)]
+    owners = [process.stdout.readline().strip() for process in (first, second) if process.stdout]
+    for process in (first, second):
+        process.communicate(timeout=60)
     assert [bool(owner) for owner in owners].count(True) == 1
     assert os.readlink(world.muster_home / "agents" / agent_id / "lock").encode() in owners

@@ -74,8 +74,9 @@ def test_list_by_state_shows_who_needs_you_and_who_failed(e2e: E2eSession) -> No
 
 def test_list_takes_names_and_globs_as_every_verb_does(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
-    # Only some agents: names and globs work as with every verb, and so do names on stdin.
+    # Only some agents: names and globs work as with every verb, and so do names on stdin. Without a name, or with --all, it shows all.
     muster list greet 'try-*'
+    muster list --all
     """)
     for name in ("greet", "try-1", "try-2", "other"):
         make_command(e2e, name, "true")
@@ -84,6 +85,7 @@ def test_list_takes_names_and_globs_as_every_verb_does(e2e: E2eSession) -> None:
     expect(result).to_succeed()
     assert names(result.stdout) == ["greet", "try-1", "try-2"]
     assert names(e2e.run("echo other | muster list -", comment="Names on stdin.").stdout) == ["other"]
+    assert names(e2e.run("muster list --all", comment="All of them.").stdout) == ["greet", "try-1", "try-2", "other"]
     nobody = e2e.run("muster list - < /dev/null", comment="No name on stdin is no agent.")
     expect(nobody).to_succeed()
     expect(nobody.stdout).to_be_empty()
@@ -91,8 +93,9 @@ def test_list_takes_names_and_globs_as_every_verb_does(e2e: E2eSession) -> None:
 
 def test_list_of_a_name_that_there_is_not_shows_the_others_and_fails(e2e: E2eSession) -> None:
     e2e.write_tutorial_block("""
-    # Only some agents: names and globs work as with every verb, and so do names on stdin.
+    # Only some agents: names and globs work as with every verb, and so do names on stdin. Without a name, or with --all, it shows all.
     muster list greet 'try-*'
+    muster list --all
     """)
     make_command(e2e, "greet", "true")
     end(e2e, "greet")

@@ -216,8 +216,8 @@ def test_the_source_of_one_page_and_all_pages_are_written(e2e: E2eSession) -> No
     result = e2e.run("muster man --all ~/.local/share/man/man1", comment="or write all pages into a folder.")
     expect(result).to_succeed()
     folder = e2e.home / ".local" / "share" / "man" / "man1"
-    expect(result.stderr).to_equal(f"wrote {len(VERBS)} pages to {folder}\n")
-    assert {path.name for path in folder.iterdir()} == {f"muster-{dashed(verb)}.1" for verb in VERBS}
+    expect(result.stderr).to_equal(f"wrote {len(VERBS) + 1} pages to {folder}\n")
+    assert {path.name for path in folder.iterdir()} == {"muster.1", *(f"muster-{dashed(verb)}.1" for verb in VERBS)}
     assert (folder / "muster-create.1").read_text() == source
 
 

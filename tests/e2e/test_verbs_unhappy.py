@@ -70,7 +70,7 @@ UNHAPPY: dict[str, list[Row]] = {
     "answer": [
         Row(7, "answer asks maybe", "waits for a permission", "muster answer asks yes"),
         Row(1, "answer busy yes", "busy is working, it asks nothing", "muster message busy"),
-        Row(2, "answer talk", "required: yes|no|TEXT", "muster answer --help"),
+        Row(2, "answer", "required: NAME", "muster answer --help"),
     ],
     "wait": [
         Row(4, "wait busy --timeout 0.3", "not yet", "muster list"),

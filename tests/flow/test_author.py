@@ -316,6 +316,10 @@ def test_fill_runs_what_is_proposed_and_tells_good_from_confusing(world: World) 
     assert state(world) == before
 
 
+def work(world: World) -> Path:
+    return Path(world.agents()["f"]["workdir"])
+
+
 def test_what_is_accepted_is_on_the_agents_branch_and_comes_by_pull(world: World) -> None:
     repo = project(world)
     before = state(world)
@@ -325,8 +329,8 @@ def test_what_is_accepted_is_on_the_agents_branch_and_comes_by_pull(world: World
     assert "muster pull f --merge" in told.stderr
     assert "Interface findings" in told.stdout
     assert state(world) == before
-    assert world.git("diff", "--name-only", "main", "muster/f") == "tutorial.sh"
-    text = world.git("show", "muster/f:tutorial.sh")
+    assert world.git("diff", "--name-only", "main", "muster/f", cwd=work(world)) == "tutorial.sh"
+    text = world.git("show", "muster/f:tutorial.sh", cwd=work(world))
     assert GOOD in text and LOOK in text and FAILS not in text and FLAG not in text
     assert [block.text for block in blocks.parse(text) if block.kind == "heading"] == []
     assert world.ok("exec", "f", "--", "git", "status", "--porcelain").stdout == ""
@@ -339,12 +343,12 @@ def test_what_is_accepted_is_on_the_agents_branch_and_comes_by_pull(world: World
 def test_a_second_choice_adds_to_the_first_and_all_proposals_stay(world: World) -> None:
     project(world)
     name = ids(one_fill(world, "--accept", "passing"))
-    first = world.git("show", "muster/f:tutorial.sh")
+    first = world.git("show", "muster/f:tutorial.sh", cwd=work(world))
     assert GOOD in first and LOOK in first and FAILS not in first
     document = world.ok("tutorial", "fill", "--from", "f", "--accept", name[FAILS], "--json").json
     assert ids(document) == name
     assert sorted(document["accepted"]) == sorted(name[text] for text in (GOOD, LOOK, FAILS))
-    text = world.git("show", "muster/f:tutorial.sh")
+    text = world.git("show", "muster/f:tutorial.sh", cwd=work(world))
     assert GOOD in text and LOOK in text and FAILS in text and FLAG not in text
     world.ok("pull", "f", "--merge")
     after = world.ok("tutorial", "fill", "--from", "f", "--accept", name[FLAG], "--json").json
@@ -357,7 +361,7 @@ def test_other_files_that_the_agent_touched_do_not_come_along(world: World) -> N
     project(world)
     extra = '[[step]]\nwrite = "README"\ntext = "rewritten\\n"\n[[step]]\nwrite = "left.txt"\ntext = "x\\n"'
     one_fill(world, "--accept", "all", playbook=writes(world, filled(*ALL), extra))
-    assert world.git("diff", "--name-only", "main", "muster/f") == "tutorial.sh"
+    assert world.git("diff", "--name-only", "main", "muster/f", cwd=work(world)) == "tutorial.sh"
     assert world.ok("exec", "f", "--", "cat", "README", "left.txt").stdout == "rewritten\nx\n"
 
 
@@ -371,7 +375,7 @@ def test_what_the_user_has_not_committed_is_filled_too_and_stays(world: World) -
     assert [proposal["text"] for proposal in document["proposals"]] == [LOOK]
     assert [change["kind"] for change in document["changed"]] == ["misplaced"] * 3
     assert state(world) == before
-    assert world.git("diff", "--name-only", "main", "muster/f") == "tutorial.sh"
+    assert world.git("diff", "--name-only", "main", "muster/f", cwd=work(world)) == "tutorial.sh"
 
 
 def test_an_example_that_does_not_end_is_late_and_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,10 +515,10 @@ def test_outside_of_a_repository_it_says_so(world: World, verb: str) -> None:
 def test_an_unknown_id_is_told_with_the_known_ones(world: World) -> None:
     project(world)
     name = ids(one_fill(world))
-    tip = world.git("rev-parse", "muster/f")
+    tip = world.git("rev-parse", "muster/f", cwd=work(world))
     told = world.fails(3, "tutorial", "fill", "--from", "f", "--accept", f"{name[GOOD]},nothing-123456")
     assert "no example 'nothing-123456'" in told.stderr and name[GOOD] in told.stderr
-    assert world.git("rev-parse", "muster/f") == tip
+    assert world.git("rev-parse", "muster/f", cwd=work(world)) == tip
     world.ok("create", "other", "command", "--no-connect", "--", "true")
     told = world.fails(2, "tutorial", "fill", "--from", "other")
     assert "not made by muster tutorial fill" in told.stderr and "--label tutorial=fill" in told.stderr

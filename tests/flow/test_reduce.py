@@ -42,6 +42,7 @@ NEW = "import calc\n\n\ndef test_nothing():\n    assert calc.tax(0) == 0\n"
 @pytest.fixture
 def calc(world: World, tmp_path: Path) -> World:
     """Three tests that fail, and four branches: `one` and `two` collide, and `two` brings a test of its own."""
+    world.activate()
     world.git("config", "user.name", "Ann")
     world.git("config", "user.email", "ann@example.invalid")
     base = {"calc.py": CALC, "test_calc.py": TESTS.lstrip(), ".gitignore": "__pycache__\n.pytest_cache\n"}

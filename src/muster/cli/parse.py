@@ -132,6 +132,8 @@ def run(verb: str, words: list[str]) -> int:
         render.out(parser.format_help(), end="")
         return 0
     fleet = Fleet()
+    if ignored := [key for key in fleet.config.untrusted if _would_use(verb, key)]:
+        render.note(f"{fleet.config.project} is not trusted: {', '.join(ignored)} left out (muster trust)")
     apply_defaults(parser, verb, fleet)
     if hasattr(module, "defaults"):
         module.defaults(parser, words, fleet)
@@ -160,8 +162,6 @@ def apply_defaults(parser: Parser, verb: str, fleet: Fleet) -> None:
     """Defaults of the flags from `MUSTER_VERB_OPTION` variables and `[commands.VERB]`."""
     section = dashed(verb)
     configured = dict(fleet.config.command(section))
-    if ignored := [key for key in fleet.config.untrusted if _would_use(verb, key)]:
-        render.note(f"{fleet.config.project} is not trusted: {', '.join(ignored)} left out (muster trust)")
     prefix = _prefix(verb)
     longer = tuple(_prefix(other) for other in VERBS if other.startswith(f"{verb} "))
     for key, value in fleet.env.items():
@@ -196,7 +196,7 @@ def check_option(section: str, key: str, value: str) -> None:
     dest = key.replace("-", "_")
     if dest not in known:
         raise UsageError(f"[commands.{section}] has no option {key!r}", nearest(key, sorted(known)))
-    typed(known[dest], value, f"[commands.{section}] {key}")
+    typed(known[dest], settings.literal(value), f"[commands.{section}] {key}")
 
 
 def check_commands(fleet: Fleet) -> None:

@@ -253,7 +253,7 @@ class FleetField:
         if not found["tip"]:
             return found
         left = bool(pulled.get("dirty")) and not self._carried_only(one, patch)
-        rest = self.fleet.pull(one, uncommitted=True, force=True) if left else {}
+        rest = self.fleet.pull(one, uncommitted=True, force=True, empty=False) if left else {}
         found |= {"uncommitted": rest.get("branch"), "repo": pulled.get("repo")}
         _ref(
             self.fleet.local,
