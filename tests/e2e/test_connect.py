@@ -54,7 +54,10 @@ class Terminal:
 
     def see(self, text: str) -> None:
         """Wait until the screen shows it."""
-        eventually(lambda: text in self.screen())
+        try:
+            eventually(lambda: text in self.screen())
+        except AssertionError as error:
+            raise AssertionError(f"no {text!r} on the screen:\n{self.screen()}") from error
 
     def options(self) -> str:
         """Everything of the server that a user could have set."""

@@ -85,7 +85,7 @@ def test_list_takes_names_and_globs_as_every_verb_does(e2e: E2eSession) -> None:
     expect(result).to_succeed()
     assert names(result.stdout) == ["greet", "try-1", "try-2"]
     assert names(e2e.run("echo other | muster list -", comment="Names on stdin.").stdout) == ["other"]
-    assert names(e2e.run("muster list --all", comment="All of them.").stdout) == ["greet", "try-1", "try-2", "other"]
+    assert names(e2e.run("muster list --all", comment="All of them.").stdout) == ["greet", "other", "try-1", "try-2"]
     nobody = e2e.run("muster list - < /dev/null", comment="No name on stdin is no agent.")
     expect(nobody).to_succeed()
     expect(nobody.stdout).to_be_empty()

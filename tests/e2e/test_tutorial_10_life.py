@@ -369,7 +369,8 @@ def test_those_that_a_crash_took_go_on(e2e: E2eSession) -> None:
     command(e2e, "stays", "true")
     until(e2e, "stays", "done")
     os.kill(tmux_pids(e2e)[0], signal.SIGKILL)
-    assert states(e2e) == {"hello-b": "lost", "sleeper": "lost", "stays": "done"}
+    # Their programs end a moment after their terminals.
+    eventually(lambda: states(e2e) == {"hello-b": "lost", "sleeper": "lost", "stays": "done"})
     result = e2e.run(
         "muster list --state lost --format '{address}' | muster start -", comment="Names from another program."
     )

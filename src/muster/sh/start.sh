@@ -47,7 +47,7 @@ set -g window-size latest
 set -g status-style "bg=default,fg=colour244"
 set -g status-left "#{@agent}  "
 set -g status-left-length 70
-set -g status-right "#{?pane_dead,ended #{?pane_dead_signal,by signal #{pane_dead_signal},with exit code #{pane_dead_status}}; ,}detach: #{prefix} d "
+set -g status-right "#{?pane_dead,ended #{?pane_dead_signal,by signal #{pane_dead_signal},with exit code #{?#{==:#{pane_dead_status},},#{@code},#{pane_dead_status}}}; ,}detach: #{prefix} d "
 set -g status-right-length 60
 set -g window-status-format ""
 set -g window-status-current-format ""

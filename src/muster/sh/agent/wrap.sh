@@ -156,6 +156,8 @@ if [ -f "$dir/timed-out" ]; then
 	wait "$watchdog"
 fi
 event exit "\"code\":$code${why:+,\"why\":\"$why\"}"
+# For the status line: tmux itself may miss the status of a process that ends while its pane is closed.
+[ -n "$why" ] || tmux -S "$(cat "$dir/socket")" set-option -t "=${dir##*/}:" @code "$code" </dev/null >/dev/null 2>&1
 [ -z "$watchdog" ] || [ "$why" = timeout ] || kill "$watchdog" 2>/dev/null
 [ -z "$private" ] || rm -rf "$private"
 exit "$code"
