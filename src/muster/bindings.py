@@ -88,7 +88,7 @@ def _sync(folder: str) -> None:
 
 
 def read(home: str, place: str, agent_id: str) -> Binding | None:
-    """Return the copy of an agent's record, or None if there is none that can be read."""
+    """Return the copy of an agent's record, or None if it is missing or unreadable."""
     if not is_id(agent_id):
         return None
     path = _path(home, place, agent_id)

@@ -227,7 +227,7 @@ def resets(text: str, t: float) -> float | None:
             at = at if said - at < timedelta(minutes=RESET_SLACK) else at.replace(year=at.year + 1)
             # No window is longer than a week: it was over when it was said.
             return at.timestamp() if at - said < timedelta(days=9) else None
-        # A limit that is told of in the very minute in which it ends is over, and does not last until tomorrow.
+        # A reset time that has just passed does not mean the same time tomorrow.
         return (at if said - at < timedelta(minutes=RESET_SLACK) else at + timedelta(days=1)).timestamp()
     except (ValueError, OSError, KeyError):
         return None

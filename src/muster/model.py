@@ -45,7 +45,7 @@ def is_id(text: str) -> bool:
 
 
 def whole(text: str) -> int | None:
-    """Return a whole number that a host told, or None if it is none or too long to be meant."""
+    """Return a whole number from a host's answer, or None if it is not one or has too many digits."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 

@@ -48,7 +48,7 @@ def prepare(launch: Launch) -> Prepared:
 
 
 def permission(rules: dict[str, list[str]]) -> dict[str, Any]:
-    """Return the rules of `[permissions]` as opencode's own: of those that fit, the last one counts."""
+    """Return the rules of `[permissions]` in opencode's form, where the last matching rule wins."""
     asked: dict[str, Any] = {name: {"*": "ask"} for name in (*ASKED, "bash")}
     for verdict in ("allow", "deny"):
         for rule in rules.get(verdict, []):
@@ -63,7 +63,7 @@ def permission(rules: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def renamed(said: bytes, key: str) -> tuple[str, bytes]:
-    """Return a conversation under ids of its own, which keep their order, and the id of its session; empty for what is none."""
+    """Return a new session id and the conversation with new ids in the same order; both empty if it cannot be parsed."""
     try:
         session = json.loads(said)["info"]["id"]
     except (ValueError, RecursionError, KeyError, TypeError):

@@ -74,7 +74,7 @@ def _coloured(lines: list[str], colours: dict[str, str]) -> Iterator[str]:
         elif hunk:
             old, new = (1 if count is None else int(count) for count in hunk.groups())
             part = "frag"
-        elif old > 0 or new > 0:  # inside of a hunk: a line that begins like a header is none
+        elif old > 0 or new > 0:  # inside a hunk, so this is not a header even if it looks like one
             part = {"+": "new", "-": "old"}.get(line[:1], "")
             old -= line[:1] != "+"
             new -= line[:1] != "-"

@@ -247,7 +247,7 @@ def _barred(change: Change, rules: Rules, blobs: dict[str, bytes | None]) -> lis
 
 
 def _junk(change: Change, blobs: dict[str, bytes | None]) -> str:
-    """Why a file is none that belongs to a change; empty for all others."""
+    """Return why a file is kept out of every change, or an empty string if it may be part of one."""
     new, path = change.status == "A", change.path
     if _matches(path, CACHES):
         return "it is what a tool left behind"

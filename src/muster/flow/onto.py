@@ -16,7 +16,7 @@ from .run import Run
 
 
 class Onto(NamedTuple):
-    """A commit on top of the base, or why there is none."""
+    """A commit on top of the base, or the reason why it could not be made."""
 
     commit: str
     moved: bool = False

@@ -128,7 +128,7 @@ def packages(top: str) -> list[tuple[str, str, str]]:
 
 
 def located(name: str, paths: list[str]) -> str:
-    """The file that an import of this name would load, or its folder, with these paths; empty when there is none. Nothing is imported."""
+    """Return the file or folder that importing this name would load from these paths, or an empty string. Imports nothing."""
     spec, at, whole = None, list(paths), ""
     for part in name.split("."):
         whole = f"{whole}.{part}" if whole else part

@@ -396,7 +396,7 @@ def write(path: str, content: bytes | dict[str, Any]) -> None:
 
 
 def read(path: str) -> dict[str, Any] | None:
-    """Return the JSON object in a file; None if there is none, or more than READ_MAX bytes."""
+    """Return the JSON object in a file, or None if it has none or is larger than READ_MAX bytes."""
     try:
         with open(path, "rb", buffering=0) as file:
             if os.fstat(file.fileno()).st_size > READ_MAX:
