@@ -48,9 +48,9 @@ test-all: check clients ## everything, with many more examples
 	@sh scripts/setup-clients more || true
 	$(NO_SKIP) MUSTER_EXAMPLES=1000 $(PY) -m pytest -q $(SPREAD)
 
-# Before each release, with and without AS=user. RUN='make demo' tries only that.
+# Before each release, with and without WHO=user. RUN='make demo' tries only that.
 test-fresh: ## the demo and the tests on a bare Debian root (needs root and debootstrap)
-	@RUN='$(RUN)' sh scripts/fresh $(AS)
+	@RUN='$(RUN)' sh scripts/fresh $(WHO)
 
 check: setup ## lint, types, shell, layers, pages, tutorial
 	$(PY) -m ruff check .
