@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -79,28 +81,68 @@ def test_no_key_is_pressed_once_the_client_told_of_something(
     folder = world.muster_home / "agents" / agent[1]
     subprocess.run(["sh", folder / "bin" / "event", kind], env={**world.env, "MUSTER_AGENT_DIR": folder}, check=True)
     assert not tmux.press(*agent, seen, "> box\n---", "Enter")
-    assert tmux.press(*agent, looked(agent), "> box\n---", "x")
+    assert tmux.press(*agent, looked(agent), "> box\n---", "x", dialog=True)
+
+
+def told(world: World, agent_id: str, kind: str = "tool") -> subprocess.Popen[bytes]:
+    """Start a hook of the client."""
+    folder = world.muster_home / "agents" / agent_id
+    return subprocess.Popen(
+        ["sh", str(folder / "bin" / "event"), kind], env={**world.env, "MUSTER_AGENT_DIR": str(folder)}
+    )
 
 
 def test_a_hook_does_not_return_while_a_key_is_on_its_way(world: World, agent: tuple[LocalHost, str]) -> None:
     folder = world.muster_home / "agents" / agent[1]
     (folder / ".press").mkdir()
-    argv = ["sh", folder / "bin" / "event", "tool"]
-    hook = subprocess.Popen(argv, env={**world.env, "MUSTER_AGENT_DIR": folder})
+    for name in ("one", "two"):
+        (folder / ".press" / name).touch()
+    hook = told(world, agent[1])
     eventually(lambda: (folder / "ev" / "tool").exists())
+    (folder / ".press" / "one").unlink()
+    assert not (folder / ".returned").exists(), "another key is on its way"
     assert hook.poll() is None, "the event is there, and the hook waits"
-    (folder / ".press").rmdir()
-    assert hook.wait(30) == 0
-    # What a killed press left is removed by the hook itself.
+    (folder / ".press" / "two").unlink()
+    assert hook.wait(30) == 0 and (folder / ".returned").exists()
+
+
+def test_a_hook_goes_on_after_a_press_that_was_killed(world: World, agent: tuple[LocalHost, str]) -> None:
+    folder = world.muster_home / "agents" / agent[1]
     (folder / ".press").mkdir()
-    subprocess.run(argv, env={**world.env, "MUSTER_AGENT_DIR": folder}, check=True)
+    (folder / ".press" / "killed").touch()
+    assert told(world, agent[1]).wait(60) == 0
     assert not (folder / ".press").exists()
 
 
-def test_the_age_of_a_tool_is_counted_by_the_clock_of_its_host(agent: tuple[LocalHost, str]) -> None:
-    assert looked(agent).tool_age == float("inf")
-    assert tmux.Look("", f'||{{"t":{time.time() - 5},"kin|', time.time()).tool_age == pytest.approx(5, abs=1)
-    assert tmux.Look("", "||nonsense|", 1.0).tool_age == float("inf")
+def test_hooks_wait_until_the_client_has_read_the_key(world: World, agent: tuple[LocalHost, str]) -> None:
+    """A client that is slow to read must not find the key in a dialog that it opened meanwhile."""
+    folder = world.muster_home / "agents" / agent[1]
+    reader = int(world.tmux("list-panes", "-a", "-F", "#{pane_pid}").stdout)
+    assert tmux.paste(*agent, looked(agent), "> box\n---", "first")
+    eventually(lambda: looked(agent).screen.endswith("first"))
+    eventually(lambda: not list((folder / ".press").iterdir()))
+    os.kill(reader, signal.SIGSTOP)  # the terminal echoes by itself, so what is stopped is the recorder that reads it
+    try:
+        assert tmux.press(*agent, looked(agent), "---\nfirst", "Enter")
+        hook = told(world, agent[1])
+        eventually(lambda: (folder / "ev" / "tool").exists())
+        assert hook.poll() is None and list((folder / ".press").iterdir())
+    finally:
+        os.kill(reader, signal.SIGCONT)
+    assert hook.wait(60) == 0
+
+
+def test_no_key_is_pressed_right_after_a_hook_returned(world: World, agent: tuple[LocalHost, str]) -> None:
+    """The dialog for a tool is drawn a moment after the hook that told of it, and the screen does not show it yet."""
+    assert told(world, agent[1]).wait(30) == 0
+    returned = world.muster_home / "agents" / agent[1] / ".returned"
+    returned.write_text(f"{time.time() + 0.5:.9f}")  # however slow this machine is, that is a moment ago
+    assert not tmux.press(*agent, looked(agent), "> box\n---", "x")
+    assert not tmux.paste(*agent, looked(agent), "> box\n---", "x")
+    assert tmux.press(*agent, looked(agent), "> box\n---", "x", dialog=True)
+    eventually(lambda: looked(agent).screen.endswith("x"))
+    returned.write_text(f"{time.time() - 3600:.9f}")
+    assert tmux.press(*agent, looked(agent), "---\nx", "y")
 
 
 def test_texts_are_compared_as_clients_keep_them(tmp_path: Path) -> None:

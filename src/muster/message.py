@@ -34,8 +34,6 @@ OPEN_SECONDS = 20.0
 SETTLE_SECONDS = 3.0
 CLEAR_SECONDS = 1.0
 CLEARED_TIMES = 5
-#: How long a client takes from telling of a tool to drawing the dialog for it.
-DRAW_SECONDS = 0.6
 POLL_SECONDS = 0.05
 
 
@@ -111,7 +109,7 @@ class Keyboard:
     def again(self, text: str) -> None:
         """Press Enter once more if the box still holds the text, as a client that was busy may not have taken it the first time."""
         seen = self._see() if self.kind.input else None
-        if seen and not seen.empty and shows(text, seen.holds) and self._quiet(seen.look):
+        if seen and not seen.empty and shows(text, seen.holds):
             tmux.press(self.host, self.agent_id, seen.look, seen.end, "Enter")
 
     def asks(self) -> bool:
@@ -190,16 +188,12 @@ class Keyboard:
         deadline = time.monotonic() + RECEIPT_SECONDS
         while True:
             seen = see()
-            if seen and self._quiet(seen.look) and tmux.press(self.host, self.agent_id, seen.look, seen.end, *keys):
+            if seen and tmux.press(self.host, self.agent_id, seen.look, seen.end, *keys):
                 return
             if not seen and self.asks():
                 raise Stuck(f"{self.name} opened a dialog before the text was sent", f"muster explain {self.name}")
             self._give_up_after(deadline, "does not show its input box, the text was not sent")
             time.sleep(POLL_SECONDS)
-
-    def _quiet(self, look: tmux.Look) -> bool:
-        """Whether no dialog can be on its way: a client tells of a tool a moment before it draws the dialog for it."""
-        return not 0 <= look.tool_age < DRAW_SECONDS
 
     def _dismiss_limit(self) -> None:
         """Close the dialog that tells of a limit; any other is for a person."""
@@ -213,7 +207,7 @@ class Keyboard:
             return
         if not self.status.reason.startswith("limit"):
             raise Stuck(f"{self.name} shows a dialog, the text was not sent", f"muster connect {self.name}")
-        tmux.press(self.host, self.agent_id, look, look.screen, *self.kind.no)
+        tmux.press(self.host, self.agent_id, look, look.screen, *self.kind.no, dialog=True)
         _until(lambda: not dialog(), SETTLE_SECONDS, f"{self.name} still shows its dialog", self.name)
 
     def _settle(self, text: str) -> None:
@@ -375,7 +369,7 @@ def _press_when(
                 raise Stuck(
                     f"{name} no longer shows the dialog that it did, nothing was pressed", f"muster list {name}"
                 )
-            if end is not None and tmux.press(host, agent_id, seen, end, *keys):
+            if end is not None and tmux.press(host, agent_id, seen, end, *keys, dialog=True):
                 return
         if time.monotonic() > deadline:
             raise Stuck(
@@ -420,7 +414,7 @@ def _choose(host: Host, look: Callable[[], Status], kind: AgentType, status: Sta
         now = _entries(seen.screen) if seen else {}
         digit = next((digit for digit, label in now.items() if send and label.startswith(send)), "")
         if seen and digit:
-            tmux.press(host, agent_id, seen, seen.screen, digit)
+            tmux.press(host, agent_id, seen, seen.screen, digit, dialog=True)
             return False
         return bool(now) and now != entries  # there is another question
 
@@ -442,7 +436,7 @@ def _type_answer(
     def pasted() -> bool:
         seen = tmux.look(host, agent_id)
         end = menu(seen) if seen else None
-        return bool(seen and end) and tmux.paste(host, agent_id, seen, end, text)  # type: ignore[arg-type]  # both are there
+        return bool(seen and end) and tmux.paste(host, agent_id, seen, end, text, dialog=True)  # type: ignore[arg-type]  # both are there
 
     _until(pasted, SETTLE_SECONDS, f"{name} shows another question, the answer was not typed", name)
     deadline = time.monotonic() + SETTLE_SECONDS

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
-import re
 import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -80,17 +78,7 @@ class Look(NamedTuple):
     screen: str
     """Without empty lines at its end."""
     marks: str
-    """When the client last told of a permission, a question and a tool; opaque but for `tool_age`."""
-    now: float
-
-    @property
-    def tool_age(self) -> float:
-        """Seconds since the client told that a tool is about to be used."""
-        found = re.match(r'\{"t":([0-9.]{1,25})', self.marks.split("|")[2] if self.marks.count("|") > 1 else "")
-        try:
-            return self.now - float(found[1]) if found else math.inf
-        except ValueError:
-            return math.inf
+    """When the client last told of a permission, a question and a tool; opaque."""
 
 
 def look(host: Host, agent_id: str) -> Look | None:
@@ -98,33 +86,32 @@ def look(host: Host, agent_id: str) -> Look | None:
     done = script(host, "tmux", "look", agent_id)
     if done.returncode:
         return None
-    first, _, screen = done.stdout.decode("utf-8", "replace").partition("\n")
-    now, _, marks = first.partition(" ")
-    try:
-        return Look(screen.rstrip("\n"), marks, float(now))
-    except ValueError:
-        return Look(screen.rstrip("\n"), marks, 0.0)
+    marks, _, screen = done.stdout.decode("utf-8", "replace").partition("\n")
+    return Look(screen.rstrip("\n"), marks)
 
 
 #: What the scripts end with when the screen is not the one that was looked at.
 CHANGED = 75
 
 
-def press(host: Host, agent_id: str, seen: Look, end: str, *names: str) -> bool:
+def press(host: Host, agent_id: str, seen: Look, end: str, *names: str, dialog: bool = False) -> bool:
     """Press keys, if the screen still ends in `end` and the client has told of no tool, permission or question since `seen`.
 
-    Returns False if it does not: then no key was pressed. The check and the key are one round trip.
+    Keys for the input box are also held back for a moment after the client told of a tool, because a dialog for it may be about to
+    open; with `dialog` the keys are for an open dialog. Returns False if no key was pressed. The check and the key are one round trip.
     """
     lines = end.split("\n") if end else []
     given = "".join(f"{line}\n" for line in lines).encode()
-    return _proven(script(host, "tmux", "press", agent_id, seen.marks, str(len(lines)), *names, input=given))
+    words = seen.marks, str(len(lines)), "dialog" if dialog else "box"
+    return _proven(script(host, "tmux", "press", agent_id, *words, *names, input=given))
 
 
-def paste(host: Host, agent_id: str, seen: Look, end: str, text: str) -> bool:
-    """Paste text as one piece, under the same condition as `press`."""
+def paste(host: Host, agent_id: str, seen: Look, end: str, text: str, *, dialog: bool = False) -> bool:
+    """Paste text as one piece, under the same conditions as `press`."""
     lines = end.split("\n") if end else []
     given = "".join(f"{line}\n" for line in lines).encode() + text.encode()
-    return _proven(script(host, "tmux", "paste", agent_id, seen.marks, str(len(lines)), input=given))
+    words = seen.marks, str(len(lines)), "dialog" if dialog else "box"
+    return _proven(script(host, "tmux", "paste", agent_id, *words, input=given))
 
 
 def _proven(done: subprocess.CompletedProcess[bytes]) -> bool:

@@ -78,8 +78,11 @@ class Standin:
         self.dialog = 0.0  # until when it is open
         self.next = time.monotonic() + 1.0
 
+    def hook(self, kind: str, fields: str = "") -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["sh", f"{os.environ['MUSTER_AGENT_DIR']}/bin/event", kind, fields])
+
     def tell(self, kind: str, fields: str = "") -> None:
-        subprocess.run(["sh", f"{os.environ['MUSTER_AGENT_DIR']}/bin/event", kind, fields], check=False)
+        self.hook(kind, fields).wait()
 
     def note(self, name: str, line: str) -> None:
         with open(self.folder / name, "a", encoding="utf-8") as file:
@@ -116,9 +119,12 @@ class Standin:
         self.tell("prompt", f'"text":{json.dumps(text)}')
 
     def open(self) -> None:
-        self.tell("tool", '"name":"Bash","detail":"rm -rf /"')
-        # What was typed meanwhile belongs to the box: the real ones read their keys while a hook runs.
-        self.read()
+        hook = self.hook("tool", '"name":"Bash","detail":"rm -rf /"')
+        # What is typed meanwhile belongs to the box: the real ones read their keys while a hook runs.
+        while hook.poll() is None:
+            select.select([0], [], [], 0.01)
+            self.read()
+            self.draw()
         time.sleep(self.chance.choice([0, 0, 0.02, 0.2]))
         self.read()
         self.dialog = time.monotonic() + self.chance.choice([0.1, 0.3, 0.8, 2.5])

@@ -4,34 +4,79 @@ mu_verb=$1 mu_id=$2
 shift 2
 mu_users_locale
 mu_pane="=$mu_id:"
+mu_pressed=
 
-# When the client last told of a dialog or a tool: the beginning of each event, one line. It has no text of anybody in it.
+# When the client last told of a dialog or a tool, and when that hook returned: the beginning of each file, one line. It has no text of
+# anybody in it.
 mu_marks() {
-	for mu_kind in permission ask tool; do
-		mu_file=$mu_home/agents/$mu_id/ev/$mu_kind
+	for mu_file in ev/permission ev/ask ev/tool .returned; do
+		mu_file=$mu_home/agents/$mu_id/$mu_file
 		if [ -f "$mu_file" ] && [ ! -h "$mu_file" ]; then head -c 25 "$mu_file"; fi
 		echo
 	done | tr '\n' '|' | LC_ALL=C tr -cd '!-~'
 }
 
+# Print the milliseconds of a time as `date +%s.%N` prints it. Where that knows only seconds, so does this; what is no time is 0.
+mu_ms() {
+	mu_part=${1#*.}000
+	case $1 in *N) mu_part=000 ;; esac
+	mu_part=${mu_part%"${mu_part#???}"}
+	case ${1%%.*}.$mu_part in
+	.* | *[!0-9.]*) echo 0 ;;
+	*) echo $((${1%%.*} * 1000 + 1$mu_part - 1000)) ;;
+	esac
+}
+
 # A pane in which somebody scrolls is in a mode of tmux that takes the keys: `copy-mode -q` ends it first.
 
-# proven MARKS: end with 75 unless the screen still ends in the expected lines and the client told of nothing since. Nothing
+# proven MARKS box|dialog: end with 75 unless the screen still ends in the expected lines and the client told of nothing since. Nothing
 # stands between this check and the key.
 mu_proven() {
-	# While this folder is there, a hook that tells of a tool does not return (see agent/event.sh), so that no dialog for it is opened
+	# While this file is there, a hook that tells of a tool does not return (see agent/event.sh), so that no dialog for it is opened
 	# between the check and the moment at which the client has read the key.
-	mkdir "$mu_home/agents/$mu_id/.press" 2>/dev/null || :
+	mu_press=$mu_home/agents/$mu_id/.press
+	mkdir -p "$mu_press" && : >"$mu_press/$$" || die 75 "nothing can be written"
 	trap mu_release EXIT
-	[ "$(mu_marks)" = "$1" ] || die 75 "the client told of something new"
+	mu_told=$(mu_marks)
+	[ "$mu_told" = "$1" ] || die 75 "the client told of something new"
 	mu_screen=$(tmux -u -S "$mu_sock" capture-pane -p -t "$mu_pane") || die 75 "there is no screen"
 	case "
 $mu_screen" in
 	*"$mu_seen") ;;
 	*) die 75 "the screen has changed" ;;
 	esac
+	# A client draws the dialog for a tool a moment after the hook has returned. How long that moment is depends on how busy the
+	# host is, and so does how long this script took.
+	mu_now=$(mu_ms "$(date +%s.%N)")
+	mu_took=$((mu_now - mu_began))
+	if [ "$2" = box ]; then
+		mu_told=${mu_told%|}
+		mu_age=$((mu_now - $(mu_ms "${mu_told##*|}")))
+		# A time that is far ahead is that of a clock that was set back.
+		[ "$mu_age" -lt -60000 ] || [ "$mu_age" -ge $((600 + 2 * mu_took)) ] || die 75 "a dialog may be about to open"
+	fi
+	[ -f "$mu_press/$$" ] || die 75 "this took too long, the client goes on"
+	mu_pressed=1
 }
-mu_release() { { sleep 0.2 || sleep 1; rmdir "$mu_home/agents/$mu_id/.press"; } </dev/null >/dev/null 2>&1 & }
+
+# Let the hooks go on once the client has read the key: it draws its box anew then. A client that does nothing with the key is waited
+# for in vain, for some seconds.
+mu_release() {
+	[ -n "$mu_pressed" ] || { rm -f "$mu_press/$$"; return; }
+	{
+		mu_tries=0
+		while [ -n "$mu_seen" ] && [ $((mu_tries += 1)) -le 40 ]; do
+			mu_screen=$(tmux -u -S "$mu_sock" capture-pane -p -t "$mu_pane") || break
+			case "
+$mu_screen" in
+			*"$mu_seen") sleep 0.1 || sleep 1 ;;
+			*) break ;;
+			esac
+		done
+		sleep 0.2 || sleep 1
+		rm -f "$mu_press/$$"
+	} </dev/null >/dev/null 2>&1 &
+}
 
 # expected LINES: read what the screen has to end in from stdin. `read` takes no more than a line, so the rest stays in the pipe.
 mu_expected() {
@@ -62,22 +107,23 @@ screen) mu_tmux capture-pane -p -t "$mu_pane" "$@" ;;
 size) mu_tmux list-panes -t "$mu_pane" -F '#{pane_width} #{pane_height}' ;;
 resize) mu_tmux resize-window -t "$mu_pane" -x "$1" -y "$2" ;;
 look)
-	mu_now=$(date +%s.%N)
-	printf '%s %s\n' "${mu_now%.*N}" "$(mu_marks)"
+	printf '%s\n' "$(mu_marks)"
 	tmux -u -S "$mu_sock" capture-pane -p -t "$mu_pane"
 	;;
-press) # MARKS LINES KEY…
-	mu_was=$1
+press) # MARKS LINES box|dialog KEY…: with `box`, also only if no dialog can be about to open
+	mu_began=$(mu_ms "$(date +%s.%N)")
+	mu_was=$1 mu_where=$3
 	mu_expected "$2"
-	shift 2
-	mu_proven "$mu_was"
+	shift 3
+	mu_proven "$mu_was" "$mu_where"
 	mu_tmux copy-mode -q -t "$mu_pane" \; send-keys -t "$mu_pane" "$@"
 	;;
-paste) # MARKS LINES
+paste) # MARKS LINES box|dialog
+	mu_began=$(mu_ms "$(date +%s.%N)")
 	# The text comes by stdin, behind the lines; -p brackets it, so that a newline in it does not submit.
 	mu_expected "$2"
 	mu_tmux load-buffer -b "in-$mu_id" -
-	mu_proven "$1"
+	mu_proven "$1" "$3"
 	mu_tmux copy-mode -q -t "$mu_pane" \; paste-buffer -p -r -d -b "in-$mu_id" -t "$mu_pane"
 	;;
 *) die 2 "no such verb: $mu_verb" ;;

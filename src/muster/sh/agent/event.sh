@@ -16,12 +16,16 @@ for file in "$dir/events.jsonl" "$dir/ev/$1"; do
 done
 printf '%s\n' "$line" >>"$dir/events.jsonl"
 printf '%s\n' "$line" >"$dir/ev/.$1.$$" && mv -f "$dir/ev/.$1.$$" "$dir/ev/$1"
+[ ! -s "$dir/notify/command" ] || sh "$dir/bin/notify" "$1"
 # A key is on its way to the input box: what the client does next, such as a dialog, waits for it (see tmux.sh).
 case $1 in
 tool | permission | ask)
 	tries=0
-	while [ -d "$dir/.press" ] && [ $((tries += 1)) -le 20 ]; do sleep 0.1 2>/dev/null || sleep 1; done
-	[ "$tries" -le 20 ] || rmdir "$dir/.press" 2>/dev/null
+	while [ -n "$(ls "$dir/.press" 2>/dev/null)" ]; do
+		# What a killed press left is removed.
+		[ $((tries += 1)) -le 100 ] || rm -rf "$dir/.press"
+		sleep 0.1 2>/dev/null || sleep 1
+	done
+	printf %s "$(date +%s.%N)" >"$dir/.returned.$$" && mv -f "$dir/.returned.$$" "$dir/.returned"
 	;;
 esac
-[ ! -s "$dir/notify/command" ] || sh "$dir/bin/notify" "$1"
