@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -144,17 +145,35 @@ def furnish(fleet: Fleet, host: Host, agent: Agent, plan: Plan) -> None:
     if copies:
         argv = ["tar", "-cf", "-", "-C", source, "--", *copies]
         _pipe(plan.host, argv, host, agent.workdir)
+    links = []
     for path in _matches(source, wanted.get("link", [])):
         if host.name:
             raise Refused(f"[workdir] link = {path!r} cannot reach another host", "use copy, or leave it out")
+        path = path.rstrip("/")
         target = os.path.join(agent.workdir, path)
         if not os.path.lexists(target):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             os.symlink(os.path.join(source, path), target)
+            links.append(path)
+    if links:
+        _exclude(agent, links)
     if wanted.get("setup"):
         done = host.run(["sh", "-c", 'cd "$1" && exec sh -c "$2"', "setup", agent.cwd, str(wanted["setup"])])
         if done.returncode:
             raise CommandFailed("[workdir] setup", done.returncode, done.stderr, "mend the command, then create again")
+
+
+def _exclude(agent: Agent, links: list[str]) -> None:
+    """Keep links that muster made out of the agent's changes, for the agent's git and for muster's own.
+
+    A pattern such as `cache/` in .gitignore matches folders only, so it does not cover a link to one.
+    """
+    lines = "".join("/" + re.sub(r"([\\*?\[ ])", r"\\\1", path) + "\n" for path in links if "\n" not in path)
+    for gitdir in filter(None, (agent.common, f"{agent.folder}/git")):
+        folder = os.path.join(gitdir, "info")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, "exclude"), "a", errors="surrogateescape") as file:
+            file.write("\n" + lines)
 
 
 def take_back(host: Host, agent: Agent) -> None:
