@@ -111,7 +111,7 @@ def start(fleet: Fleet, one: Found) -> bool:
             f"{agent.name} cannot be started: {one.status.reason}", f"muster destroy {one.status.address}"
         )
     if not agent.argv:
-        raise MusterError(f"nobody knows any more what {agent.name} ran", f"muster pull {one.status.address}")
+        raise MusterError(f"the command line of {agent.name} was not recorded", f"muster pull {one.status.address}")
     never = one.status.reason == "never started"
     argv = agent.argv if never else agent.resume or agent.argv
     launch = f"timeout={agent.timeout:g} cap={RECORDING_CAP} launch={1 if never else 2}\n"

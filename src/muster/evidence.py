@@ -125,7 +125,9 @@ def judge(
         if pane is not None:
             code = 128 + pane["signal"] if pane["signal"] else pane["status"]
             if code is None:
-                return status("failed", "exit code not known", started, "its process ended, and nobody says how")
+                return status(
+                    "failed", "exit code not known", started, "its process ended, and its exit code was not recorded"
+                )
             return _ended(status, code, "", started)
         if not started and under_way:
             return status("starting", "", agent.created, "it is being created")
@@ -133,7 +135,12 @@ def judge(
             return status("lost", "never started", agent.created, "there is a record and no session")
         if processes:
             return status("working", WITHOUT_SESSION, started, f"its session is gone, {processes} of its processes run")
-        return status("lost", "its session is gone", started, "no end was recorded and tmux has no session")
+        return status(
+            "lost",
+            "its session is gone",
+            started,
+            "tmux has no session of it, and neither stop nor the program ended it",
+        )
 
     shown = _shown(last_line, shows or {})
     if shown:

@@ -319,8 +319,9 @@ class Fleet:
             if len(reached) == len(latest) or (any_one and reached):
                 return list(latest.values())
             if deadline is not None and time.monotonic() > deadline:
-                late = [str(status.address) for key, status in latest.items() if key not in reached]
-                raise TimedOut(f"not yet {' or '.join(sorted(until))}: {', '.join(late)}", "muster list")
+                late = [status for key, status in latest.items() if key not in reached]
+                names = ", ".join(f"{status.address} (still {status.state})" for status in late)
+                raise TimedOut(f"timed out waiting for {names}", "muster list")
             time.sleep(POLL_SECONDS)
             for host in {one.host.name: one.host for one in chosen}.values():
                 try:

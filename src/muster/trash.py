@@ -314,7 +314,9 @@ def _branches(fleet: Fleet, statuses: list[Status], yes: bool) -> list[dict[str,
                 rows.append(_row("branch", fleet.local, branch, "cannot be read", 0, f"failed: {error.message}"))
             continue  # else it was removed since it was listed
         if alone:
-            rows.append(_row("branch", fleet.local, branch, f"unique ({alone} commits)", 0, "kept"))
+            rows.append(
+                _row("branch", fleet.local, branch, f"unique ({alone} commit{'s' if alone != 1 else ''})", 0, "kept")
+            )
             continue
         action = _done(partial(_remove_branch, fleet, repo.common, branch), yes, "removed")
         rows.append(_row("branch", fleet.local, branch, "merged", 0, action))

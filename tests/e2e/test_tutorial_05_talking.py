@@ -470,7 +470,7 @@ def test_when_the_time_is_up_the_exit_code_is_4_and_those_at_work_are_named(e2e:
     result = e2e.run("muster wait try-1 try-2 --timeout 0.5s", comment="But not for ever.")
     expect(result).to_exit_with(4)
     expect(result.stderr).to_match("^try-1 is waiting")
-    expect(result.stderr).to_match("^muster: not yet .*: try-2$")
+    expect(result.stderr).to_match("^muster: timed out waiting for try-2 \\(still working\\)$")
     assert agents(e2e)["try-2"]["state"] == "working"
 
 
@@ -527,7 +527,7 @@ def test_somebody_is_still_at_work_when_waiting_for_all_times_out(e2e: E2eSessio
     make_command(e2e, "busy", "sleep 600")
     result = e2e.run("muster wait --all --timeout 2s", comment="Is anybody still at work?")
     expect(result).to_exit_with(4)
-    expect(result.stderr).to_match("^muster: not yet .*: busy$")
+    expect(result.stderr).to_match("^muster: timed out waiting for busy \\(still working\\)$")
 
 
 def test_nobody_is_at_work_when_waiting_for_all_ends_at_once(e2e: E2eSession) -> None:

@@ -420,7 +420,11 @@ def test_a_wait_that_was_too_long_is_exit_code_4(e2e: E2eSession) -> None:
     make_made(e2e)
     result = e2e.run("muster wait made --until done --timeout 0.2s --json")
     expect(result).to_exit_with(4)
-    assert result.json()["error"] == {"message": "not yet done: made", "hint": "muster list", "code": 4}
+    assert result.json()["error"] == {
+        "message": "timed out waiting for made (still working)",
+        "hint": "muster list",
+        "code": 4,
+    }
 
 
 # Looking

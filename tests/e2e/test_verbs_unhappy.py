@@ -73,7 +73,7 @@ UNHAPPY: dict[str, list[Row]] = {
         Row(2, "answer", "required: NAME", "muster answer --help"),
     ],
     "wait": [
-        Row(4, "wait busy --timeout 0.3", "not yet", "muster list"),
+        Row(4, "wait busy --timeout 0.3", "timed out waiting for busy (still working)", "muster list"),
         Row(1, "wait ended --until ready", "ended is done, it will not be ready", "muster explain ended"),
         Row(3, "wait nobody", "there is no agent nobody", "busy"),
     ],
@@ -133,6 +133,9 @@ UNHAPPY: dict[str, list[Row]] = {
         Row(2, "rename talk 'a b'", "'a b' is not a name", "use letters"),
     ],
     "label": [
+        Row(
+            2, "label ended run=42", "'run=42' is a label, not the name of an agent", "muster label ended --set run=42"
+        ),
         Row(2, "label busy --set a=b --remove a", "set and removed", "muster label --help"),
         Row(2, "label busy --set =b", "'=b' is not a label", "KEY=VALUE"),
     ],

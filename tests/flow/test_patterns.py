@@ -203,7 +203,7 @@ def test_every_reason_of_a_lost_agent_and_every_kind_by_name_is_known() -> None:
         (NotFound("nothing like that"), "lost"),
         (Refused("there is unmerged work"), "refused"),
         (UsageError("no such type"), "usage"),
-        (TimedOut("not yet ready: a"), "no-answer"),
+        (TimedOut("timed out waiting for a (still working)"), "no-answer"),
         (MemoryError(), "no-memory"),
         (OSError(28, "No space left on device"), "disk-full"),
         (MusterError("no idea", "command not found: this is only a hint"), "unknown"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import Any
 
 from ..errors import UsageError
@@ -26,6 +27,10 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    if misplaced := [word for word in args.names if "=" in word]:
+        words = " ".join(f"--set {shlex.quote(word)}" for word in misplaced)
+        names = "".join(f" {shlex.quote(word)}" for word in args.names if word not in misplaced)
+        raise UsageError(f"{misplaced[0]!r} is a label, not the name of an agent", f"muster label{names} {words}")
     labels = parse_labels(args.set)
     if set(labels) & set(args.remove):
         raise UsageError("the same label is set and removed")

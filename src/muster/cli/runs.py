@@ -101,7 +101,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         if not one.held():
             goes_on = f"the same command goes on with it; muster runs stop {one.name} ends it"
             hint = f"muster runs show {one.name}" if one.finished() else goes_on
-            raise UsageError(f"nobody runs {one.name} now ({one.state()})", hint)
+            raise UsageError(f"no process is running {one.name} ({one.state()})", hint)
         wish: dict[str, Any] = {"state": {"pause": "paused", "resume": "", "stop": "stopped"}[args.action]}
         one.ask(**wish, **({"resumed": time.time()} if args.action == "resume" else {}))
         told = f"asked {one.name} to {args.action}"

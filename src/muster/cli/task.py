@@ -131,7 +131,12 @@ def _print(task: dict[str, Any]) -> None:
         ("summary", task["summary"]),
         ("verified", _joined(task["verified"], task["verdict"])),
         ("cost", _cost(task).strip("-")),
-        ("branch", f"{task['branch']} ({task['commits']} commits)" if task["commits"] else ""),
+        (
+            "branch",
+            f"{task['branch']} ({task['commits']} commit{'s' if task['commits'] != 1 else ''})"
+            if task["commits"]
+            else "",
+        ),
         ("not committed", task["uncommitted"]),
         ("files", task["folder"]),
     ]
