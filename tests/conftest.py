@@ -56,6 +56,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                 terminalreporter.write_line(str(value))
 
 
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test loses power, and some write ten thousand files. What must wait for the disk is in tests/test_durable.py."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+
+
 def eventually(true: Callable[[], Any], timeout: float = TIMEOUT) -> Any:
     """What `true` returns as soon as it is true; the last thing it said is in the failure."""
     deadline = time.monotonic() + timeout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -36,6 +37,8 @@ LIMITS = {
 JUDGED_BY = 200
 #: What others spent is read again after so long.
 FRESH_SECONDS = 2.0
+#: The ledger is on the disk at least this often.
+SYNC_SECONDS = 30.0
 
 
 def limits(budget: Mapping[str, float], machine: Mapping[str, float], **given: Any) -> Limits:
@@ -130,6 +133,7 @@ class Ledger:
         # A name is free again when its run was removed; what that spent is spent.
         self.home, self.run = home, f"{run.name}@{run.about().get('created')}"
         self.last: tuple[float, Spend, Today] | None = None
+        self.synced = -math.inf
 
     def today(self, now: float, total: Spend) -> Today:
         """All that was spent today, when this run has come to `total` since it began; this run's part is written down."""
@@ -149,7 +153,12 @@ class Ledger:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         content = {"before": list(before), "spent": list(runs_today)}
         if content != mine:
-            runs.write(os.path.join(folder, self.run), content)
+            # Not at every look: a run that goes on after a power failure writes down again what it came to.
+            due = not 0 <= now - self.synced < SYNC_SECONDS
+            runs.write(os.path.join(folder, self.run), content, sync=due)
+            if due:
+                runs.sync_folders(os.path.dirname(folder), self.home)
+                self.synced = now
         names = [name for name in os.listdir(folder) if name != self.run and not name.endswith(".tmp")]
         others = [_spend((runs.read(os.path.join(folder, name)) or {}).get("spent")) for name in names]
         # With a budget a run of tokens without a price is ended soon; one that was over before there was one holds nobody up.

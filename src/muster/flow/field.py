@@ -242,7 +242,9 @@ class FleetField:
             while left and (piece := patch.read(min(left, 1 << 20))):
                 file.write(piece)
                 left -= len(piece)
-        os.replace(f"{path}.tmp", path)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{path}.tmp", path)  # the outcome comes after it, and waits for the folder
         if not left:
             errors.append(f"diff: it is cut at {DIFF_MAX >> 20} MB")
 

@@ -867,7 +867,7 @@ class Scheduler:
     def _save(self, now: float) -> None:
         self.saved, self.noted = now, False
         state = {"governor": self.governor.to_json(now), "breaker": self.breaker.to_json()}
-        self._kept(lambda: write(self.run.path("state.json"), json.dumps(state).encode()))
+        self._kept(lambda: write(self.run.path("state.json"), json.dumps(state).encode(), sync=False))
 
     def pace(self, now: float) -> tuple[float, list[tuple[str, float]]]:
         """How many tasks a second came to their end in this process, and those that run longest, with their seconds."""

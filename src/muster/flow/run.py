@@ -1,6 +1,7 @@
 """A run is a directory: all that is known of it is a file there, written whole or appended in one piece.
 
-Whoever reads may do so at any time; one process at a time writes. Nothing here knows agents or decides anything.
+Whoever reads may do so at any time; one process at a time writes. What cannot be had again without paying for it once more is on
+the disk before the scheduler goes on (docs/runs.md). Nothing here knows agents or decides anything.
 """
 
 from __future__ import annotations
@@ -191,7 +192,7 @@ class Run:
         if not isinstance(found, dict):
             found = compute()
             with contextlib.suppress(OSError):  # a full disk, or a directory that may only be read
-                write(self.path("summary.json"), {**summary, name: found})
+                write(self.path("summary.json"), {**summary, name: found}, sync=False)
         return found
 
     def _stamp(self) -> list[list[int]] | None:
@@ -237,8 +238,9 @@ class Run:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, "cleared"))  # of an agent that was only half made, in the same attempt
-        write(os.path.join(folder, "prompt.txt"), prompt.encode("utf-8", "surrogateescape"))
+        write(os.path.join(folder, "prompt.txt"), prompt.encode("utf-8", "surrogateescape"), sync=False)
         write(os.path.join(folder, "agent.json"), agent)
+        sync_folders(self.path("tasks", task), self.path("tasks"))
         return Attempt(task, number, folder, agent, None)
 
     def add(self, tasks: Sequence[Task]) -> None:
@@ -259,7 +261,7 @@ class Run:
         return attempt._replace(outcome=None)
 
     def clear(self, attempt: Attempt) -> None:
-        write(os.path.join(attempt.folder, "cleared"), b"")
+        write(os.path.join(attempt.folder, "cleared"), b"", sync=False)
 
     def ask(self, **wishes: Any) -> None:
         with open(self.path("control.lock"), "a") as file:
@@ -330,6 +332,7 @@ def make(home: str, name: str, about: dict[str, Any], tasks: Sequence[Task]) -> 
             raise Refused(
                 f"there is a run {name} already", "--run ANOTHER-NAME, or: muster runs show " + name
             ) from None
+        sync_folders(runs, home)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
@@ -385,14 +388,28 @@ def free_name(home: str, stem: str, taken: Iterable[str] = ()) -> str:
     return next(name for number in range(1, 10**6) if (name := f"{stem}-{number}") not in taken)
 
 
-def write(path: str, content: bytes | dict[str, Any]) -> None:
-    """The whole file or none: to another name first."""
+def write(path: str, content: bytes | dict[str, Any], sync: bool = True) -> None:
+    """Write the whole file or none, under another name first. With `sync` it is on the disk when this returns."""
     data = content if isinstance(content, bytes) else json.dumps(content, ensure_ascii=True).encode() + b"\n"
     temporary = f"{path}.{os.getpid()}.tmp"
     with open(temporary, "wb", buffering=0) as file:
         while data:
             data = data[file.write(data) :]
+        if sync:
+            os.fsync(file.fileno())
     os.replace(temporary, path)
+    if sync:
+        sync_folders(os.path.dirname(path))
+
+
+def sync_folders(*folders: str) -> None:
+    """Wait until the names in these folders are on the disk."""
+    for folder in folders:
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def read(path: str) -> dict[str, Any] | None:
