@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from bench.runs import make
-from muster import git
+from muster import git, store
 from muster.cli import main as cli
 from muster.errors import MusterError
 from muster.flow import run as runs
@@ -350,3 +350,29 @@ def test_list_with_git_takes_three_git_processes_and_little_else_for_each_agent(
     calls = {name: len(log.read_text().splitlines()) if log.exists() else 0 for name, log in logs.items()}
     assert calls["git"] <= 3 * 9 + 2
     assert calls["cp"] <= 9 and calls["find"] <= 5 and calls["tr"] <= 5 and calls["wc"] <= 3
+
+
+def test_destroying_many_agents_takes_as_many_round_trips_as_destroying_one(world: World) -> None:
+    world.ok("create", "n", "command", "--no-connect", "--count", "9", "--", "sleep", "1000")
+    # Each script on a host begins with one of these, or uses it once for all agents.
+    logs = {name: counted(world, name) for name in ("flock", "tar", "sync", "mkdir", "readlink")}
+    rows = world.ok("destroy", "--all", "--json").json["results"]
+    assert len(rows) == 9 and world.agents() == {}
+    calls = {name: len(log.read_text().splitlines()) if log.exists() else 0 for name, log in logs.items()}
+    assert calls["flock"] == 1 and calls["tar"] == 1 and calls["sync"] <= 2 and calls["readlink"] == 0
+    assert calls["mkdir"] <= 9 + 10
+    assert len(list((world.muster_home / "trash").iterdir())) == 9
+    world.ok("restore", rows[0]["name"])
+
+
+def test_one_agent_that_cannot_be_destroyed_keeps_no_other_from_it(world: World) -> None:
+    world.ok("create", "n", "command", "--no-connect", "--count", "3", "--", "sleep", "1000")
+    host = LocalHost(str(world.muster_home))
+    stuck = world.agents()["n-2"]["id"]
+    owner = store.lock(host, stuck, "destroy.lock", 60)  # this process lives, so nobody takes it over
+    done = world.run("destroy", "--all")
+    assert done.code == 5 and "n-2 is being destroyed by another muster" in done.stderr
+    assert set(world.agents()) == {"n-2"}
+    store.unlock(host, stuck, "destroy.lock", owner)
+    world.ok("destroy", "n-2")
+    assert world.agents() == {}

@@ -13,6 +13,7 @@ import math
 import os
 import socket
 import threading
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -234,32 +235,90 @@ def rename(host: Host, agent: Agent, old: str) -> None:
 
 
 def lock(host: Host, agent_id: str, name: str, minutes: int) -> str:
-    """Take a lock on an agent; returns what `unlock` wants, or an empty text while another has it.
+    """Take a lock on an agent; returns what `unlock` wants, or an empty text while another has it."""
+    owner, failed = lock_all(host, [agent_id], name, minutes)
+    if error := failed.get(agent_id):
+        if isinstance(error, Held):
+            return ""
+        raise error
+    return owner
+
+
+class Held(Refused):
+    """Another process has the lock."""
+
+
+def lock_all(host: Host, ids: Sequence[str], name: str, minutes: int) -> tuple[str, dict[str, MusterError]]:
+    """Take a lock on each of these agents, in one round trip; returns what `unlock` wants, and why some were not taken.
 
     One whose owner died is taken over: at once when that was on this machine, else after `minutes`. Of many who want to
     take it over, one gets it.
     """
     mine = me()
     owner = f"{mine['machine']}:{mine['pid']}:{mine['born']}:{threading.get_ident()}"
-    dead = ""
-    for _ in range(2):
-        done = script(host, "lock", "on", agent_id, name, owner, str(minutes), dead)
-        if done.returncode == 0:
-            return owner
-        if done.returncode == NotFound.exit_code:
-            raise NotFound(f"{agent_id} is gone", "muster list")
-        if done.returncode != 17:
-            raise plainly(CommandFailed(f"cannot lock {agent_id}", done.returncode, done.stderr))
-        holder = done.stdout.decode("utf-8", "replace").strip()
-        machine, pid, born, *_ = [*holder.split(":"), "", "", ""]
-        if alive({"machine": machine, "pid": whole(pid), "born": born}, mine["machine"]) is not False:
-            return ""
-        dead = holder
-    return ""
+    todo, failed = {"": list(ids)}, dict[str, MusterError]()
+    for last in (False, True):
+        again: dict[str, list[str]] = {}
+        for dead, some in todo.items():
+            done = script(host, "lock", "on", name, owner, str(minutes), dead, *some)
+            if done.returncode:
+                raise plainly(CommandFailed("cannot lock", done.returncode, done.stderr))
+            for agent_id, (what, told) in not_done(done.stdout, some).items():
+                if what == "held":
+                    machine, pid, born, *_ = [*told.split(":"), "", "", ""]
+                    dies = alive({"machine": machine, "pid": whole(pid), "born": born}, mine["machine"]) is False
+                    if dies and not last:
+                        again.setdefault(told, []).append(agent_id)
+                    else:
+                        failed[agent_id] = Held(f"another muster has {agent_id}", "muster list")
+                else:
+                    failed[agent_id] = failure(agent_id, what, told)
+        todo = again
+    return owner, failed
 
 
 def unlock(host: Host, agent_id: str, name: str, owner: str) -> None:
-    script(host, "lock", "off", agent_id, name, owner)
+    unlock_all(host, [agent_id], name, owner)
+
+
+def unlock_all(host: Host, ids: Sequence[str], name: str, owner: str) -> None:
+    script(host, "lock", "off", name, owner, *ids)
+
+
+def write_all(host: Host, agents: Sequence[Agent]) -> dict[str, MusterError]:
+    """Write the records of several agents in one round trip; returns why some were not written."""
+    ids = [agent.id for agent in agents]
+    done = script(host, "records", *ids, input=tar({agent.id: record(agent) for agent in agents}))
+    if done.returncode:
+        raise plainly(CommandFailed("cannot write the records", done.returncode, done.stderr))
+    return failures(done.stdout, ids)
+
+
+def failures(said: bytes, ids: Sequence[str]) -> dict[str, MusterError]:
+    """What a script that does something to many agents says of those to which it could not."""
+    return {agent_id: failure(agent_id, *why) for agent_id, why in not_done(said, ids).items()}
+
+
+def not_done(said: bytes, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Read the lines `ID WHAT TEXT`; what follows a line of another form belongs to its text."""
+    found: dict[str, tuple[str, str]] = {}
+    known = set(ids)
+    agent_id = ""
+    for line in said.decode("utf-8", "replace").splitlines():
+        first, _, rest = line.partition(" ")
+        if first in known and rest.partition(" ")[0] in ("missing", "held", "failed"):
+            agent_id = first
+            what, _, text = rest.partition(" ")
+            found[agent_id] = what, text
+        elif agent_id:
+            found[agent_id] = found[agent_id][0], f"{found[agent_id][1]}\n{line}"
+    return found
+
+
+def failure(agent_id: str, what: str, text: str) -> MusterError:
+    if what == "missing":
+        return NotFound(f"{agent_id} is gone", "muster list")
+    return plainly(CommandFailed(agent_id, 1, text.encode()))
 
 
 def hand(host: Host, agent_id: str, name: str, content: bytes) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import bindings, evidence, fanout, git, hosts, store, tmux
-from .errors import MusterError, NotFound, Refused, UsageError
+from .errors import MusterError, NotFound, Refused, Unreachable, UsageError
 from .host import CommandFailed, Found, Host, checked, script
 from .model import Address, Agent, Status, check_name, is_id, whole
 from .workdirs import tree, unregister
@@ -17,8 +18,10 @@ from .workdirs import tree, unregister
 if TYPE_CHECKING:
     from .fleet import Fleet
 
-T = TypeVar("T")
 DAYS = 30
+LOCK = "destroy.lock"
+#: Records that are changed under their locks at the same time: each lock is an open file.
+FILES_AT_ONCE = 100
 #: Kinds of left-overs that no record explains: what each is, and what `gc` does with it.
 LEFT = {
     "work": ("unique", "to the trash"),
@@ -53,90 +56,126 @@ class Gone(NamedTuple):
         )
 
 
-class _Marked(NamedTuple):
-    """An agent whose destroy has begun: it is recorded, and nobody else can destroy it."""
-
-    one: Found
-    agent: Agent
-    owner: str
-
-
 def destroy(fleet: Fleet, one: Found) -> dict[str, Any]:
     """Mark, stop, park, forget. Killed in between, the agent is still listed, and `destroy` again goes on."""
     return destroy_all(fleet, [one])[0].get()
 
 
 def destroy_all(fleet: Fleet, chosen: Sequence[Found]) -> list[fanout.Outcome[Found, dict[str, Any]]]:
-    """The same for many agents; those of one host are stopped in one round trip. Results in the given order."""
-    held: dict[tuple[str, str], _Marked] = {}
+    """The same for many agents; each step is one round trip for all agents of a host. Results in the given order."""
+    by_host: dict[str, dict[str, Found]] = {}
+    for one in chosen:
+        by_host.setdefault(one.host.name, {})[one.agent.id] = one
+    groups = [list(group.values()) for group in by_host.values()]
+    parts = [group[at : at + tmux.AT_ONCE] for group in groups for at in range(0, len(group), tmux.AT_ONCE)]
 
-    def mark(one: Found) -> _Marked:
-        if _key(one) not in held:
-            owner = store.lock(one.host, one.agent.id, "destroy.lock", 60)
-            if not owner:
-                raise Refused(f"{one.status.address} is being destroyed by another muster", "muster list")
-            held[_key(one)] = _Marked(one, one.agent, owner)
-        held[_key(one)] = held[_key(one)]._replace(agent=_mark(fleet, one))
-        return held[_key(one)]
+    def work(part: list[Found]) -> dict[str, fanout.Outcome[Found, dict[str, Any]]]:
+        return _Destroy(fleet, part).run()
 
-    def finish(stopped: fanout.Outcome[Found, tmux.Stopped]) -> dict[str, Any]:
-        stopped.get()
-        marked = held[_key(stopped.item)]
-        fleet.step("destroy", "stop", marked.agent.name)
-        done = _with_room(stopped.item, lambda: _put_away(fleet, stopped.item.host, marked.agent))
-        del held[_key(stopped.item)]  # its lock is in the trash with the rest
-        return done
-
-    results: dict[tuple[str, str], fanout.Outcome[Found, dict[str, Any]]] = {}
-    try:
-        marks = fanout.each(lambda one: _with_room(one, lambda: mark(one)), chosen, 4)
-        for outcome in marks:
-            results[_key(outcome.item)] = fanout.Outcome(outcome.item, None, outcome.error)
-        stopped = fleet.stop_all([outcome.item for outcome in marks if outcome.error is None])
-        for ended in fanout.each(finish, stopped, 4):
-            results[_key(ended.item.item)] = fanout.Outcome(ended.item.item, ended.value, ended.error)
-    finally:
-        for marked in held.values():
-            store.unlock(marked.one.host, marked.one.agent.id, "destroy.lock", marked.owner)
-    return [results[_key(one)] for one in chosen]
+    done: dict[tuple[str, str], fanout.Outcome[Found, dict[str, Any]]] = {}
+    for outcome in fanout.each(work, parts):
+        for one in outcome.item:
+            failed = fanout.Outcome[Found, dict[str, Any]](one, None, outcome.error)
+            done[one.host.name, one.agent.id] = failed if outcome.value is None else outcome.value[one.agent.id]
+    return [done[one.host.name, one.agent.id] for one in chosen]
 
 
-def _key(one: Found) -> tuple[str, str]:
-    return one.host.name, one.agent.id
+class _Destroy:
+    """The destroy of some agents of one host. An agent to which one step cannot be done is left out of the next ones."""
 
+    def __init__(self, fleet: Fleet, group: Sequence[Found]) -> None:
+        self.fleet, self.host = fleet, group[0].host
+        self.todo = {one.agent.id: one for one in group}
+        self.agents = {one.agent.id: one.agent for one in group}
+        self.done: dict[str, fanout.Outcome[Found, dict[str, Any]]] = {}
 
-def _with_room(one: Found, act: Callable[[], T]) -> T:
-    """Do it; if the disk is full, stop the agent, give up the space that is kept for this, and do it again."""
-    try:
-        return act()
-    except MusterError as error:
-        if not isinstance(store.plainly(error), store.NoSpace):
-            raise
-    tmux.stop(one.host, [one.agent.id])
-    checked(one.host, "trash", "room")
-    return act()
+    def run(self) -> dict[str, fanout.Outcome[Found, dict[str, Any]]]:
+        owner = ""
+        held: set[str] = set()
 
+        def lock(ids: list[str]) -> dict[str, MusterError]:
+            nonlocal owner
+            owner, failed = store.lock_all(self.host, ids, LOCK, 60)
+            held.update(set(ids) - set(failed))
+            return failed
 
-def _mark(fleet: Fleet, one: Found) -> Agent:
-    """Record that the agent is being destroyed, and what it has."""
-    host, agent = one.host, one.agent
-    known = agent.phase == "destroying"
-    worth = {key: agent.trash.get(key) for key in ("kept", "head")} if known else _worth(host, agent)
-    with fleet.changing(one):
-        agent = agent._replace(phase="destroying", trash={"destroyed": time.time(), **worth}, creator=store.me())
-        store.write(host, agent)
-    fleet.step("destroy", "mark", agent.name)
-    return agent
+        try:
+            self._step("", lock)
+            self._step("mark", self._mark)
+            self._step("stop", self._stop)
+            self._step("park", self._park)
+            self._step("forget", self._forget)
+            for agent_id, one in self.todo.items():
+                held.discard(agent_id)  # its lock is in the trash with the rest
+                kept = self.agents[agent_id].trash.get("kept") or []
+                told = {"kept": kept, "days": days(self.fleet), "id": agent_id}
+                self.done[agent_id] = fanout.Outcome(one, told)
+        finally:
+            if held:
+                store.unlock_all(self.host, sorted(held), LOCK, owner)
+        return self.done
 
+    def _step(self, step: str, act: Callable[[list[str]], dict[str, MusterError]]) -> None:
+        """Do it to all agents that are left; where the disk is full, stop them, give up the space kept for this, and do it again."""
+        failed = self._tried(act, list(self.todo))
+        if full := [agent_id for agent_id, error in failed.items() if isinstance(error, store.NoSpace)]:
+            tmux.stop(self.host, full)
+            checked(self.host, "trash", "room")
+            failed = {key: error for key, error in failed.items() if key not in full} | self._tried(act, full)
+        for agent_id, error in failed.items():
+            one = self.todo.pop(agent_id)
+            if isinstance(error, store.Held):
+                error = Refused(f"{one.status.address} is being destroyed by another muster", "muster list")
+            self.done[agent_id] = fanout.Outcome(one, None, error)
+        for agent_id in self.todo if step else ():
+            self.fleet.step("destroy", step, self.agents[agent_id].name)
 
-def _put_away(fleet: Fleet, host: Host, agent: Agent) -> dict[str, Any]:
-    """Move the work dir of a stopped agent, and then its folder and name, to the trash."""
-    if agent.mode != "in-place":
-        checked(host, "trash", "work", agent.id, what=f"cannot put {agent.name} away")
-    fleet.step("destroy", "park", agent.name)
-    checked(host, "trash", "forget", agent.id, agent.name, what=f"cannot put {agent.name} away")
-    fleet.step("destroy", "forget", agent.name)
-    return {"kept": agent.trash.get("kept") or [], "days": days(fleet), "id": agent.id}
+    def _tried(self, act: Callable[[list[str]], dict[str, MusterError]], ids: list[str]) -> dict[str, MusterError]:
+        try:
+            return act(ids) if ids else {}
+        except MusterError as error:
+            return dict.fromkeys(ids, store.plainly(error))
+
+    def _mark(self, ids: list[str]) -> dict[str, MusterError]:
+        """Record that the agents are being destroyed, and what they have."""
+        fresh = [agent for agent_id in ids if (agent := self.agents[agent_id]).phase != "destroying"]
+        worth = _worth(self.host, fresh)
+        failed: dict[str, MusterError] = {}
+        for at in range(0, len(ids), FILES_AT_ONCE):
+            with contextlib.ExitStack() as changing:
+                some = []
+                for agent_id in ids[at : at + FILES_AT_ONCE]:
+                    changing.enter_context(self.fleet.changing(self.todo[agent_id]))
+                    agent = self.agents[agent_id]
+                    kept = worth.get(agent_id) or {key: agent.trash.get(key) for key in ("kept", "head")}
+                    trash = {"destroyed": time.time(), **kept}
+                    some.append(agent._replace(phase="destroying", trash=trash, creator=store.me()))
+                failed |= store.write_all(self.host, some)
+                self.agents |= {agent.id: agent for agent in some if agent.id not in failed}
+        return failed
+
+    def _stop(self, ids: list[str]) -> dict[str, MusterError]:
+        return {
+            outcome.item.agent.id: outcome.error
+            for outcome in self.fleet.stop_all([self.todo[agent_id] for agent_id in ids])
+            if outcome.error is not None
+        }
+
+    def _park(self, ids: list[str]) -> dict[str, MusterError]:
+        """Move the work dirs of stopped agents to the trash."""
+        moved = [agent_id for agent_id in ids if self.agents[agent_id].mode != "in-place"]
+        return self._moved(moved, checked(self.host, "trash", "work", *moved) if moved else b"")
+
+    def _forget(self, ids: list[str]) -> dict[str, MusterError]:
+        """Move their folders there and give up their names."""
+        names = "".join(f"{self.agents[agent_id].name}\n" for agent_id in ids)
+        return self._moved(ids, checked(self.host, "trash", "forget", *ids, input=names.encode()))
+
+    def _moved(self, ids: list[str], said: bytes) -> dict[str, MusterError]:
+        failed = store.failures(said, ids)
+        for agent_id, error in failed.items():
+            error.message = f"cannot put {self.agents[agent_id].name} away: {error.message}"
+        return failed
 
 
 def listing(fleet: Fleet) -> list[Gone]:
@@ -372,22 +411,36 @@ def _read(fleet: Fleet, host: Host) -> list[Gone]:
     return found
 
 
-def _worth(host: Host, agent: Agent) -> dict[str, Any]:
-    """What the agent has that its base has not, in words, and the commit it is at."""
-    if agent.phase == "unreadable":
-        return {"kept": ["a record that cannot be read", "its work dir"], "head": None}
-    if not agent.base or not agent.workdir or agent.mode == "in-place":
-        return {"kept": [], "head": None}
+def _worth(host: Host, agents: Sequence[Agent]) -> dict[str, dict[str, Any]]:
+    """What each agent has that its base has not, in words, and the commit it is at; all of them in one round trip."""
+    found: dict[str, dict[str, Any]] = {agent.id: {"kept": [], "head": None} for agent in agents}
+    trees = {}
+    for agent in agents:
+        if agent.phase == "unreadable":
+            found[agent.id] = {"kept": ["a record that cannot be read", "its work dir"], "head": None}
+        elif agent.base and agent.workdir and agent.mode != "in-place":
+            trees[agent.id] = tree(agent)
+    for agent_id, info in _infos(host, trees).items():
+        gone = info.dirty is None and host.run(["test", "-d", trees[agent_id].workdir]).returncode != 0
+        kept = ["no work dir (it was gone)"] if gone else []
+        if info.ahead is None and not gone:
+            found[agent_id] = {"kept": ["a work dir that git cannot read"], "head": None}
+            continue
+        if info.ahead:
+            kept.append(f"{info.ahead} commit{'' if info.ahead == 1 else 's'}")
+        if info.dirty:
+            kept.append(f"{info.dirty} uncommitted file{'' if info.dirty == 1 else 's'}")
+        found[agent_id] = {"kept": kept, "head": info.head or None}
+    return found
+
+
+def _infos(host: Host, trees: dict[str, git.Tree]) -> dict[str, git.Info]:
+    """`git.info` of all; if what the host says of one cannot be read, each is asked about alone."""
     try:
-        info = git.info(host, {0: tree(agent)})[0]
+        return git.info(host, trees) if trees else {}
+    except Unreachable:
+        raise
     except MusterError:
-        return {"kept": ["a work dir that git cannot read"], "head": None}
-    gone = info.dirty is None and host.run(["test", "-d", agent.workdir]).returncode != 0
-    if info.ahead is None and not gone:
-        return {"kept": ["a work dir that git cannot read"], "head": None}
-    kept = ["no work dir (it was gone)"] if gone else []
-    if info.ahead:
-        kept.append(f"{info.ahead} commit{'' if info.ahead == 1 else 's'}")
-    if info.dirty:
-        kept.append(f"{info.dirty} uncommitted file{'' if info.dirty == 1 else 's'}")
-    return {"kept": kept, "head": info.head or None}
+        if len(trees) == 1:
+            return {agent_id: git.Info(None, None, "") for agent_id in trees}
+        return {agent_id: _infos(host, {agent_id: at})[agent_id] for agent_id, at in trees.items()}

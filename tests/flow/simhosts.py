@@ -254,10 +254,17 @@ class SimHost:
         self._forget(key, name)
         return b""
 
-    def _trash(self, verb: str, key: str = "", *args: str, input: bytes) -> bytes:
+    def _records(self, *keys: str, input: bytes) -> bytes:
+        for key, record in _untar(input).items():
+            if key in self.files:
+                self.files[key]["agent.json"] = record
+        return "".join(f"{key} missing\n" for key in keys if key not in self.files).encode()
+
+    def _trash(self, verb: str, *keys: str, input: bytes) -> bytes:
         if verb == "forget":
-            assert key not in self.truth.agents[self.name], "it is stopped before that"
-            self._forget(key, args[0])
+            for key, name in zip(keys, input.decode().split(), strict=True):
+                assert key not in self.truth.agents[self.name], "it is stopped before that"
+                self._forget(key, name)
         assert verb in ("forget", "work", "scrap", "list")
         return b""
 

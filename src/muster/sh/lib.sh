@@ -110,6 +110,19 @@ mu_enter() { # ID [trash]
 	die 3 "no agent $1"
 }
 
+# For scripts that do something to many agents: first mu_agents, then for each `mu_go ID || continue`, which goes to its folder, or
+# tells what is in the way. Neither starts a process, and no link is followed.
+mu_agents() { if cd -P "$mu_home/agents" 2>/dev/null; then mu_base=$PWD; else mu_base=$mu_home/agents; fi; }
+mu_go() { # ID
+	if [ -h "$mu_base/$1" ]; then
+		printf '%s failed %s was replaced by a link\n' "$1" "$mu_base/$1"
+		return 1
+	fi
+	cd -P "$mu_base/$1" 2>/dev/null && [ "$PWD" = "$mu_base/$1" ] && return
+	printf '%s missing\n' "$1"
+	return 1
+}
+
 # Whether a path below the current folder leads through a link.
 mu_linked() { # PATH
 	mu_rest=$1

@@ -6,26 +6,57 @@ if ! cd "$mu_home" 2>/dev/null; then
 	case $mu_verb in list | left) exit 0 ;; esac # nothing was ever made here
 	die 3 "there is no $mu_home"
 fi
-case $mu_verb in
-work)
-	# work ID: the work dir, if it is still where it was.
-	mkdir -p "trash/$1"
-	if [ -e "work/$1" ] && [ ! -e "trash/$1/work" ]; then
-		mv "work/$1" "trash/$1/work" || die 1 "cannot move $mu_home/work/$1"
-	fi
-	;;
-forget)
-	# forget ID NAME: the agent's folder and its name; from here on it is only in the trash, with a copy of what its client
-	# keeps of the conversation.
-	mkdir -p "trash/$1"
+mu_folders() { # ID…: make their folders in the trash
+	set -- "$@" ''
+	while [ -n "$1" ]; do
+		mu_dir=trash/$1
+		shift
+		[ -d "$mu_dir" ] || set -- "$@" "$mu_dir"
+	done
+	shift
+	[ $# = 0 ] || mkdir -p "$@"
+}
+
+mu_keep_transcript() { # ID
 	mu_file=$(mu_transcript "$mu_home/agents/$1")
 	[ ! -h "agents/$1/session" ] || rm -f "agents/$1/session"
 	# A client may keep it there by itself.
 	[ -z "$mu_file" ] || [ "$mu_file" = "$mu_home/agents/$1/session/client.jsonl" ] || {
 		mkdir -p "agents/$1/session" && rm -f "agents/$1/session/client.jsonl" && cp "$mu_file" "agents/$1/session/client.jsonl" 2>/dev/null
 	} || :
-	[ ! -e "agents/$1" ] && [ ! -h "agents/$1" ] || mv "agents/$1" "trash/$1/agent"
-	[ "$(cat "names/$2" 2>/dev/null)" != "$1" ] || rm -f "names/$2"
+}
+
+case $mu_verb in
+work)
+	# work ID…: the work dirs, if they are still where they were; a line `ID failed WHY` for each that cannot be moved.
+	mu_folders "$@"
+	for mu_id; do
+		if [ -e "work/$mu_id" ] && [ ! -e "trash/$mu_id/work" ]; then
+			mu_said=$(mv "work/$mu_id" "trash/$mu_id/work" 2>&1) || printf '%s failed %s\n' "$mu_id" "$mu_said"
+		fi
+	done
+	;;
+forget)
+	# forget ID…: the agents' folders; from here on they are only in the trash, with a copy of what the client keeps of the
+	# conversation. A name on stdin, one a line in the same order, is given up.
+	mu_folders "$@"
+	mu_free=
+	for mu_id; do
+		IFS= read -r mu_name
+		if [ -e "agents/$mu_id/ev/session" ] || [ -e "agents/$mu_id/client/key" ] || [ -h "agents/$mu_id/session" ]; then
+			mu_keep_transcript "$mu_id"
+		fi
+		if [ -e "agents/$mu_id" ] || [ -h "agents/$mu_id" ]; then
+			mu_said=$(mv "agents/$mu_id" "trash/$mu_id/agent" 2>&1) || {
+				printf '%s failed %s\n' "$mu_id" "$mu_said"
+				continue
+			}
+		fi
+		if { read -r mu_owner <"names/$mu_name"; } 2>/dev/null && [ "$mu_owner" = "$mu_id" ]; then mu_free="$mu_free names/$mu_name"; fi
+	done
+	# shellcheck disable=SC2086  # names of agents are plain words
+	[ -z "$mu_free" ] || rm -f $mu_free
+	mu_sync trash agents names
 	;;
 room) rm -f reserve ;; # what claim kept for a full disk
 scrap)
