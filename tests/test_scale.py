@@ -339,17 +339,41 @@ def counted(world: World, program: str) -> Path:
     return log
 
 
-def test_list_with_git_takes_three_git_processes_and_little_else_for_each_agent(world: World) -> None:
+def test_list_with_git_takes_one_process_for_each_agent_that_changed_nothing(world: World) -> None:
     world.ok("create", "n", "command", "--no-connect", "--count", "9", "--", "sleep", "1000")
     agents = world.agents()
     odd = sorted(agents)[3]
     (Path(agents[odd]["workdir"]) / "new\nfile").write_text("x")
-    logs = {name: counted(world, name) for name in ("git", "find", "cp", "tr", "wc")}
+    programs = ("git", "find", "cp", "cat", "mkdir", "grep", "tr", "wc")
+    logs = {name: counted(world, name) for name in programs}
     rows = world.ok("list", "--git", "--json").json["agents"]
     assert {row["name"]: row["dirty"] for row in rows} == {name: int(name == odd) for name in agents}
     calls = {name: len(log.read_text().splitlines()) if log.exists() else 0 for name, log in logs.items()}
-    assert calls["git"] <= 3 * 9 + 2
-    assert calls["cp"] <= 9 and calls["find"] <= 5 and calls["tr"] <= 5 and calls["wc"] <= 3
+    assert calls["git"] == 9 + 1 and calls["cp"] == 0
+    assert sum(calls.values()) <= 9 + 20
+
+
+def test_list_with_git_counts_right_where_one_look_is_not_enough(world: World) -> None:
+    world.ok("create", "n", "command", "--no-connect", "--count", "6", "--", "sleep", "1000")
+    agents = world.agents()
+
+    def at(number: int, *words: str) -> Path:
+        subprocess.run(["git", *words], cwd=agents[f"n-{number}"]["workdir"], env=world.env, check=True)
+        return world.muster_home / "agents" / agents[f"n-{number}"]["id"] / "repo"
+
+    at(1, "commit", "-q", "--allow-empty", "-m", "one more")
+    at(2, "pack-refs", "--all")
+    index = at(3, "rm", "-q", "--cached", "README") / "index"
+    index.write_bytes(index.read_bytes()[:-40])
+    at(4, "checkout", "-q", "--detach")
+    (at(5, "status", "-s") / "refs" / "heads" / "large").write_bytes(b"x" * 10_000)
+    with (at(6, "status", "-s") / "HEAD").open("wb") as file:
+        file.truncate(1 << 40)
+    for _ in range(2):
+        rows = {row["name"]: row for row in world.ok("list", "--git", "--json").json["agents"]}
+        counts = [(rows[f"n-{number}"]["ahead"], rows[f"n-{number}"]["dirty"]) for number in range(1, 7)]
+        assert counts[:2] == [(1, 0), (0, 0)] and counts[3:] == [(0, 0), (0, 0), (None, None)]
+        assert counts[2][0] == 0
 
 
 def test_destroying_many_agents_takes_as_many_round_trips_as_destroying_one(world: World) -> None:

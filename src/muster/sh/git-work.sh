@@ -17,18 +17,49 @@ tell() { # NUMBER WORKDIR GITDIR SHADOW BRANCH: `NUMBER AHEAD DIRTY HEAD`; DIRTY
   number=$1
   shift
   tmp=$tmp/$number
-  enter "$@"
-  dirty=-
-  if [ -z "$gone" ]; then
-    # Git quotes names with newlines, so a line is a file.
-    git status --porcelain=v2 --no-renames --untracked-files=all --ignore-submodules=dirty >"$tmp/raw"
-    dirty=0
-    [ ! -s "$tmp/raw" ] || dirty=$(($(wc -l <"$tmp/raw")))
+  if ! quickly "$@"; then
+    [ -d "$tmp" ] || mkdir "$tmp"
+    enter "$@"
+    dirty=-
+    [ -n "$gone" ] || dirty
   fi
   ahead=0
-  base=$(cat "$shadow/refs/muster/base")
+  IFS= read -r base <"$shadow/refs/muster/base"
   [ "$head" = "$base" ] || ahead=$(git rev-list --count "$base..$head")
   printf '%s %s %s %s\n' "$number" "$ahead" "$dirty" "$head"
+}
+
+dirty() { # sets dirty, the number of changed files
+  # Git quotes names with newlines, so a line is a file.
+  git status --porcelain=v2 --no-renames --untracked-files=all --ignore-submodules=dirty >"$tmp.raw" || return
+  dirty=0
+  [ ! -s "$tmp.raw" ] || dirty=$(($(wc -l <"$tmp.raw")))
+}
+
+# The same as `enter` and `dirty`, with one process where nothing has changed; fails where it takes more than a look. The index is read
+# where it is: git writes none with GIT_OPTIONAL_LOCKS=0. If nothing differs from HEAD, the index is sound.
+quickly() { # WORKDIR GITDIR SHADOW BRANCH
+  [ "$checked" = none ] && [ -n "$2" ] && [ -d "$1" ] && [ ! -L "$1" ] && [ -d "$2" ] && [ ! -L "$2" ] || return
+  [ -f "$2/index" ] && [ ! -L "$2/index" ] && [ -f "$2/HEAD" ] && [ ! -L "$2/HEAD" ] && [ ! -e "$2/commondir" ] || return
+  for part in "$2"/sharedindex.*; do [ ! -e "$part" ] || return; done
+  { IFS= read -r head <"$2/HEAD"; } 2>/dev/null || return
+  case $head in
+  "ref: refs/heads/"*)
+    case $head in *..*) return 1 ;; esac
+    part=$2/${head#ref: }
+    # One that is packed is looked up by git.
+    [ -f "$part" ] && [ ! -L "$part" ] && { IFS= read -r head <"$part"; } 2>/dev/null || return
+    ;;
+  esac
+  case $head in *[!0-9a-f]*) return 1 ;; esac
+  case ${#head} in 40 | 64) ;; *) return 1 ;; esac
+  sealed
+  shadow=$3
+  { IFS= read -r part <"$shadow/HEAD"; } 2>/dev/null && [ "$part" = "$head" ] || return
+  cd -- "$1"
+  export GIT_DIR="$shadow" GIT_WORK_TREE="$1" GIT_INDEX_FILE="$2/index"
+  dirty || return
+  [ "$dirty" = 0 ] || { mkdir "$tmp" && sound; }
 }
 
 do_info() { # four lines for each agent on stdin, newlines and backslashes in the first three escaped
@@ -57,11 +88,11 @@ tell_all() { # WORKDIR GITDIR SHADOW BRANCH…: a few agents at once; what can b
     case $((at % 4)) in 0 | 1) [ -z "$word" ] || printf '%s\0' "$word" ;; esac
     at=$((at + 1))
   done >"$tmp/list"
+  # A pipe would be waited for, and a ref is read by the shell itself, byte by byte.
   # shellcheck disable=SC2016  # expanded by the inner shell
-  checked=$(xargs -0 sh -c 'find "$@" -type p 2>/dev/null | head -n 1' find <"$tmp/list") || :
+  checked=$(xargs -0 sh -c 'find "$@" \( -type p -o -size +8 \( -name HEAD -o -path "*/refs/heads/*" \) \) 2>/dev/null | head -n 1' find <"$tmp/list") || :
   [ -n "$checked" ] || checked=none
   while [ $# -gt 0 ]; do
-    mkdir "$tmp/$number"
     tell "$number" "$1" "$2" "$3" "$4" >"$tmp/told.$number" 2>/dev/null &
     number=$((number + 1))
     shift 4
