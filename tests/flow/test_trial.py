@@ -752,6 +752,8 @@ def test_tests_import_their_checkout_however_the_project_is_installed(
     report = trial.run(fleet_of(world), where(pytest=(python, "-m", "pytest")), "HEAD")
     assert report.outcome("tests/test_it.py::test_it") == "passed", report
     assert set(report.roots) == set(roots) and not report.outside
+    lint = (python, "-c", f"import {module}; print({module}.VALUE)")
+    assert trial.command(fleet_of(world), where(roots=report.roots), "HEAD", lint) == (0, "committed")
 
 
 def test_an_installed_package_of_somebody_else_is_left_where_it_is(world: World, tmp_path: Path) -> None:

@@ -171,6 +171,7 @@ def where(run: Run, wish: Wish, before: Baseline | None = None, place: str | Non
         seconds=wish.test_seconds,
         timeout=wish.suite_seconds,
         varying=before.varying() if before else frozenset(),
+        roots=before.roots if before else (),
     )
 
 

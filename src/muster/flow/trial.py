@@ -79,6 +79,8 @@ class Where(NamedTuple):
     """After so long one agent has run tests for long enough."""
     varying: frozenset[str] = frozenset()
     """Functions whose parameters are made anew each time: their tests count as one, by the name of the function."""
+    roots: tuple[str, ...] = ()
+    """Folders of a checkout that come first on the PYTHONPATH of `command`; the probe finds them itself."""
 
 
 class Item(NamedTuple):
@@ -264,10 +266,11 @@ def spread(
 def command(fleet: Fleet, where: Where, commit: str, words: Sequence[str], timeout: float = 0.0) -> tuple[int, str]:
     """Another command of the project's in a clean checkout, such as its linter: its exit code, and what it said last.
 
-    It sees no more of the environment than tests do.
+    It sees no more of the environment than tests do, and imports the code of the checkout as they do.
     """
     timeout = timeout or where.timeout
-    one = fleet.create(_checkout(where, commit, _shell("plain", where, words), timeout))
+    paths = {"PYTHONPATH": where.roots} if where.roots else {}
+    one = fleet.create(_checkout(where, commit, _shell("plain", where, words), timeout)._replace(paths=paths))
     try:
         status = _wait(fleet, one, timeout)
         return status.exit_code or (0 if status.state == "done" else 1), _screen(fleet, str(one.status.address))
