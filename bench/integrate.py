@@ -29,6 +29,9 @@ class Green:
     def full(self, commit: str, tests: Sequence[str]) -> Verdict:
         return Verdict(True)
 
+    def passing(self, asked: Sequence[tuple[str, Sequence[str]]]) -> list[list[str]]:
+        return [[] for _ in asked]
+
 
 def measured(folder: Path, count: int) -> tuple[float, float, int]:
     """Seconds of the integration and of the floor, and the git processes of the former."""

@@ -106,10 +106,16 @@ def kind(path: str) -> str:
 
 
 class Rule:
-    """A gate: `rule` gives what is wrong with some files and tests, or nothing."""
+    """A gate: `rule` gives what is wrong with some files and tests, or nothing; `passes` says whether a test passes with some files."""
 
-    def __init__(self, lab: Lab, rule: Callable[[Files, Sequence[str]], str] | None = None) -> None:
-        self.lab, self.rule = lab, rule
+    def __init__(
+        self,
+        lab: Lab,
+        rule: Callable[[Files, Sequence[str]], str] | None = None,
+        passes: Callable[[Files, str], bool] | None = None,
+    ) -> None:
+        self.lab, self.rule, self.passes = lab, rule, passes
+        self.without: list[tuple[str, tuple[str, ...]]] = []
         self.checks: list[tuple[str, tuple[str, ...]]] = []
         self.fulls: list[str] = []
 
@@ -120,6 +126,12 @@ class Rule:
     def full(self, commit: str, tests: Sequence[str]) -> Verdict:
         self.fulls.append(commit)
         return self._verdict(commit, ("full", *tests))
+
+    def passing(self, asked: Sequence[tuple[str, Sequence[str]]]) -> list[list[str]]:
+        self.without += [(commit, tuple(tests)) for commit, tests in asked]
+        return [
+            [test for test in tests if self.passes and self.passes(self.lab.files(at), test)] for at, tests in asked
+        ]
 
     def _verdict(self, commit: str, tests: Sequence[str]) -> Verdict:
         words = self.rule(self.lab.files(commit), tests) if self.rule else ""

@@ -501,6 +501,54 @@ def test_a_batch_is_tested_with_what_has_paths_in_common_with_it(lab: Lab, monke
     assert ["".join(tests) for _, tests in gate.checks] == batches and set(done.left_out) == {"4"}
 
 
+def fixed_by(files: dict[str, tuple[str, ...]]) -> Callable[[Files, str], bool]:
+    """A rule: each test passes with any one of its files."""
+    return lambda there, test: any(path in there for path in files[test])
+
+
+@pytest.mark.parametrize("batch", [1, 2, 8])
+def test_a_second_fix_of_a_bug_that_is_fixed_already_is_left_out(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    """Two pairs merge cleanly and fix the same, once under one test and once under two; each of the others fixes something else."""
+    monkeypatch.setattr(engine, "BATCH_FIRST", batch)
+    units = lab.row({f"u{n}": {f"src/u{n}.py": b"%d\n" % n} for n in range(10)})
+    units = [unit._replace(tests=(f"t::{unit.name}",)) for unit in units]
+    units[6] = units[6]._replace(tests=("t::u1",))
+    rule = {f"t::u{n}": (f"src/u{n}.py",) for n in range(10)}
+    gate = Rule(lab, passes=fixed_by(rule | {"t::u1": ("src/u1.py", "src/u6.py"), "t::u7": ("src/u4.py", "src/u7.py")}))
+    done = lab.integrate(units, gate)
+    assert {name: left.reason for name, left in done.left_out.items()} == {
+        "u6": "already fixed by u1",
+        "u7": "already fixed by u4",
+    }
+    assert not {"src/u6.py", "src/u7.py"} & lab.files(done.commit).keys()
+    said = [(event["unit"], event["by"]) for event in lab.said if event["kind"] == "redundant"]
+    assert said == [("u6", "u1"), ("u7", "u4")]
+    asked = len(gate.without)
+    assert lab.integrate(units, gate).commit == done.commit and len(gate.without) - asked < asked
+
+
+def test_a_fix_that_seemed_needless_is_taken_when_the_other_one_is_ejected(lab: Lab) -> None:
+    units = [
+        lab.unit(name, {f"src/{name}.py": name.encode()}, tests=(f"t::{name}",), severity=-n)
+        for n, name in enumerate(("bad", "good", "other"))
+    ]
+    passes = fixed_by({"t::bad": ("src/bad.py",), "t::good": ("src/bad.py", "src/good.py"), "t::other": ()})
+    rule = without(b"bad")
+    gate = Rule(lab, lambda files, tests: rule(files, ()) if "full" in tests else "", passes)
+    done = lab.integrate(units, gate)
+    assert names(done) == ["good", "other"] and reason(done, "bad") == "red in the gate: a word is bad"
+
+
+def test_a_fix_that_others_build_on_is_kept_though_its_test_passes_without_it(lab: Lab) -> None:
+    first = lab.unit("first", {"src/x.py": b"x\n"}, tests=("t::1",), severity=3)
+    second = lab.unit("second", {"src/y.py": b"y\n"}, tests=("t::2",), severity=2)
+    child = lab.unit("child", {"src/y.py": b"z\n"}, base=second.tip, requires=("second",))
+    gate = Rule(lab, passes=lambda files, test: "src/x.py" in files)
+    assert names(lab.integrate([first, second, child], gate)) == ["first", "second", "child"]
+
+
 def test_a_gate_that_is_red_only_once_is_flaky_and_costs_nobody(lab: Lab) -> None:
     class Flaky(Rule):
         def check(self, commit: str, tests: Sequence[str]) -> Verdict:
@@ -1002,7 +1050,9 @@ def test_git_is_called_a_few_times_for_each_unit_however_many_there_are(tmp_path
     for count in (few, many):
         (tmp_path / str(count)).mkdir()
         lab, units = crowd(tmp_path / str(count), count)
-        done = lab.integrate(units, Rule(lab, lambda files, tests: ""))
+        gate = Rule(lab, lambda files, tests: "")
+        done = lab.integrate(units, gate)
+        assert len(gate.without) <= 8 * len(gate.checks), "digits of the number of units in a batch"
         assert len(done.accepted) == count and all(one.proof == "present" for one in done.accepted)
         calls.append(sum(done.git_calls.values()) / count)
     assert calls[1] <= calls[0] and calls[1] < 4
@@ -1036,6 +1086,9 @@ class Pytest:
     def full(self, commit: str, tests: Sequence[str]) -> Verdict:
         red = self.failing(commit)
         return Verdict(not red, f"{len(red)} failed" if red else "6 passed")
+
+    def passing(self, asked: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
+        return [set(tests) - self.failing(commit) for commit, tests in asked]
 
 
 @pytest.mark.slow

@@ -208,3 +208,26 @@ def test_a_list_in_a_pull_request_says_how_much_is_missing() -> None:
     assert reduce.listed("Left out", lines, 70) == ["## Left out", "", *lines[:10], "- and 990 more", ""]
     assert reduce.listed("Left out", lines, 7000)[2:-1] == lines and reduce.listed("Left out", [], 10) == []
     assert reduce.ACCEPTED_MOST + reduce.LEFT_MOST + reduce.REFUSED_MOST < 60_000, "GitHub takes 65,536 characters"
+
+
+def test_a_branch_whose_test_is_fixed_already_is_not_delivered_as_a_fix(calc: World, tmp_path: Path) -> None:
+    """One branch mends a function, the other one its caller: they merge cleanly, and one of them is enough."""
+    raw, value = "def raw(a):\n    return a\n", "from raw import raw\n\n\ndef value(a):\n    return raw(a)\n"
+    test = "from value import value\n\n\ndef test_value():\n    assert value(1) == 2\n"
+    commit(calc, "A value", {"raw.py": raw, "value.py": value, "test_value.py": test})
+    for name, files in {
+        "inner": {"raw.py": raw.replace("return a", "return a + 1")},
+        "outer": {"value.py": value.replace("return raw(a)", "return max(raw(a), 2)")},
+    }.items():
+        calc.git("checkout", "-q", "-b", name, "main")
+        commit(calc, f"Mend {name}", files)
+    calc.git("checkout", "-q", "main")
+    told = calc.ok("reduce", "inner", "outer", "half", "--run", "r", "--times", "1", timeout=200)
+    assert subjects(calc, "muster-run/r") == ["Mend inner", "Mend half"]
+    line = "left out 0002-outer: already fixed by 0001-inner"
+    assert line in told.stdout.splitlines() and line in calc.ok("runs", "show", "r").stdout.splitlines()
+    text = (calc.muster_home / "runs/r/pull-request.md").read_text()
+    assert "## Left out\n\n- `0002-outer`: already fixed by 0001-inner\n" in text
+    calc.ok("report", "r", "--out", str(tmp_path / "page"))
+    pages = [file.read_text() for file in (tmp_path / "page").rglob("*.*") if file.suffix in (".html", ".js", ".json")]
+    assert any("already fixed by 0001-inner" in page for page in pages)

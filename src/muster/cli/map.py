@@ -35,7 +35,7 @@ REST = "ARGS"
 #: Events that people are told of as they are; of the others they see what comes of them.
 TOLD = frozenset(
     "baseline plan scouted gathered again paused resumed draining stopping alert question canary held slowed left returned "
-    "reduce-ranked reduce-check reduce-conflict reduce-ejected reduce-full reduce-nothing".split()
+    "reduce-ranked reduce-check reduce-conflict reduce-ejected reduce-redundant reduce-full reduce-nothing".split()
 )
 #: How old the page of a run may become.
 PAGE_SECONDS = 20.0

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from .changes import SUBMODULE
@@ -40,6 +40,10 @@ class Gate(Protocol):
 
     def full(self, commit: str, tests: Sequence[str]) -> Verdict:
         """Whether the whole suite is at least as good as it was on the base, and these tests, which were fixed, pass in it."""
+        ...
+
+    def passing(self, asked: Sequence[tuple[str, Sequence[str]]]) -> Sequence[Collection[str]]:
+        """Which of the tests that are named with each commit pass there; never one that is known to pass at times without any change."""
         ...
 
 
@@ -126,6 +130,16 @@ class Jury:
 
     def full(self, commit: str, tests: Sequence[str], again: bool = False) -> Verdict:
         return self._heard(commit, ["full", commit, sorted(tests), again], lambda: self.gate.full(commit, tests), again)
+
+    def passing(self, asked: Sequence[tuple[str, Sequence[str]]]) -> list[frozenset[str]]:
+        """Which of the tests that are named with each commit pass there. That one passes is asked again by whoever begins anew."""
+        keys = [["passing", commit, sorted(tests)] for commit, tests in asked]
+        open_ = [number for number, key in enumerate(keys) if not self.journal.get("passing", key)]
+        if open_:
+            self.git.move(*((f"{self.refs}/without/{place}", asked[n][0], None) for place, n in enumerate(open_)))
+            for number, found in zip(open_, self.gate.passing([asked[n] for n in open_]), strict=True):
+                self.journal.put("passing", keys[number], {"passing": sorted(found), "ok": not found})
+        return [frozenset((self.journal.get("passing", key) or {})["passing"]) for key in keys]
 
     def _heard(self, commit: str, key: list[Any], ask: Callable[[], Verdict], again: bool) -> Verdict:
         known = self.journal.get("verdict", key)

@@ -87,7 +87,8 @@ def integrate(
 
     `kind` says of a path whether it is `implementation`; `resolve` gives a commit whose tree is a resolved conflict, or None;
     `doubt` says what is wrong with it, as a phrase that begins with a verb; `who` is a name for all that `resolve` asks; `order` names the
-    units that come first. Every unit is accepted, equal to an accepted one, or left out with a reason.
+    units that come first. Every unit is accepted, equal to an accepted one, or left out with a reason; one whose tests pass already by what
+    is accepted before it is left out.
     Raises `Refused` when the branch is checked out or holds work that was not delivered by this run, `GitFailed`
     when the repository is damaged or the disk full. May be killed anywhere and called again: it goes on. Called again after it has come to
     its end it asks only for what was denied then.
@@ -174,6 +175,11 @@ class Integration:
         self.green = 0
         """With so many of the applied ones the whole suite is known to be green."""
         self.rounds = ROUNDS
+        self.required = {name for piece in queue for name in piece.unit.requires}
+        self.screened: set[str] = set()
+        """Pieces that were looked at by `screen` on top of what is applied before them."""
+        self.suspects: set[str] = set()
+        """Pieces whose tests pass with some of the others and without them."""
 
     def go(self, kind: Callable[[str], str], run: str) -> tuple[str, dict[str, str], str]:
         """The commit to be delivered, where each piece is, and what the gate said of it. Raises `Nothing`."""
@@ -196,6 +202,10 @@ class Integration:
             for number in range(place, min(place + size, len(self.queue))):
                 self.apply(number)
             if len(self.applied) == start or self.check(start, len(self.applied)).ok:
+                if self.screen(start):
+                    del self.applied[start:]
+                    self.retry(place)
+                    continue
                 place, size = place + size, min(2 * size, BATCH_MOST)
                 continue
             count = first_red(start, len(self.applied), partial(self.red, start))
@@ -255,9 +265,59 @@ class Integration:
         """Go back to where `count` pieces were applied; what came after them has another chance, from the place that is returned."""
         del self.applied[count:]
         place = self.applied[-1].place + 1
+        self.retry(place)
+        self.screened -= {piece.name for piece in self.queue[place:]}
+        return place
+
+    def retry(self, place: int) -> None:
+        """Give another chance to what was left out from this place on."""
         for piece in self.queue[place:]:
             self.left.pop(piece.name, None)
-        return place
+
+    def screen(self, start: int) -> bool:
+        """Whether the batch that was applied from `start` on has a piece whose tests pass without it: it may fix what others have fixed.
+
+        The pieces are numbered, and for each binary digit the tests of those that have a 1 there are run without them and with those that
+        have a 0. So each piece is run with every one before it, and a batch of 63 takes six runs. `apply` then looks at each suspect alone.
+        A piece that others build on is not suspected.
+        """
+        # The first number is 0 on the base, where the tests of every unit are known to fail.
+        batch = dict(enumerate(self.applied[start:], 1 if start else 0))
+        asked, sets = [], []
+        for digit in range(max(batch, default=0).bit_length()):
+            open_ = [
+                one.piece for number, one in batch.items() if number >> digit & 1 and self.can_be_dropped(one.piece)
+            ]
+            if tests := tuple(dict.fromkeys(test for piece in open_ for test in piece.tests)):
+                there = [one for number, one in batch.items() if not number >> digit & 1 and not one.resolved]
+                asked.append((open_, tests))
+                sets.append([(one.piece.before, one.piece.after) for one in there])
+        trees = self.git.combined(self.applied[start - 1].tree if start else self.tree, sets)
+        commits = self.git.commits([(tree, self.base) for tree in trees])
+        found = self.jury.passing([(commit, tests) for commit, (_, tests) in zip(commits, asked, strict=True)])
+        new = {
+            piece.name
+            for (pieces, _), passing in zip(asked, found, strict=True)
+            for piece in pieces
+            if passing.issuperset(piece.tests)
+        }
+        self.screened |= {one.piece.name for one in batch.values()}
+        self.suspects |= new
+        return bool(new)
+
+    def can_be_dropped(self, piece: Piece) -> bool:
+        return bool(piece.tests) and piece.name not in self.screened and self.required.isdisjoint(piece.names)
+
+    def fixed_by(self, piece: Piece) -> str:
+        """The applied piece by which the tests of this one pass already; empty when they do not."""
+
+        def passes(count: int) -> bool:
+            return self.jury.passing([(self.commit(count), piece.tests)])[0].issuperset(piece.tests)
+
+        if not self.applied or not passes(len(self.applied)):
+            return ""
+        same = (one.piece.name for one in self.applied if set(one.piece.tests).issuperset(piece.tests))
+        return next(same, "") or self.applied[first_red(0, len(self.applied), passes) - 1].piece.name
 
     def commit(self, count: int) -> str:
         return self.git.commits([(self.applied[count - 1].tree, self.base)])[0]
@@ -283,6 +343,10 @@ class Integration:
             return
         if missing := self.missing(piece):
             self.left[piece.name] = LeftOut(f"it builds on {missing}, which is left out")
+            return
+        if piece.name in self.suspects and (other := self.fixed_by(piece)):
+            self.left[piece.name] = LeftOut(f"already fixed by {other}")
+            self.say({"kind": "redundant", "unit": piece.name, "by": other})
             return
         tree = self.applied[-1].tree if self.applied else self.tree
         ours, theirs = self.git.siblings([(piece.before, tree), (piece.before, piece.after)])
@@ -333,7 +397,7 @@ class Integration:
 
 
 def first_red(green: int, end: int, red: Callable[[int], bool]) -> int:
-    """The first red number after a green one, given that `end` is red."""
+    """The first number after `green` for which `red` holds, given that it does for `end`."""
     while end - green > 1:
         middle = (green + end) // 2
         green, end = (green, middle) if red(middle) else (middle, end)

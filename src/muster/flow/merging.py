@@ -162,6 +162,28 @@ class Repository:
         """Many merges of siblings at once, only to see what comes of them: their trees are not kept."""
         return self._merges(pairs, kept=False) if pairs else []
 
+    def combined(self, tree: str, sets: Sequence[Sequence[tuple[str, str]]]) -> list[str]:
+        """The tree that `tree` becomes with each set of changes, which are pairs of trees: few calls, however many they are.
+
+        A change that cannot be merged is left out, and so may be others beside it.
+        """
+        sides = list(dict.fromkeys(side for one in sets for side in one))
+        if not sides:
+            return [tree for _ in sets]
+        ours = self.siblings([(before, tree) for before, _ in sides])
+        merges = self._merges(list(zip(ours, self.siblings(sides), strict=True)))
+        alone = {side: merge.tree for side, merge in zip(sides, merges, strict=True) if not merge.conflicts}
+        piles = [[alone[side] for side in one if side in alone] for one in sets]
+        while pairs := list(dict.fromkeys(pair for pile in piles for pair in zip(pile[::2], pile[1::2], strict=False))):
+            made = self.siblings([(tree, side) for pair in pairs for side in pair])
+            merges = self._merges(list(zip(made[::2], made[1::2], strict=True)))
+            both = {pair: pair[0] if merge.conflicts else merge.tree for pair, merge in zip(pairs, merges, strict=True)}
+            piles = [
+                [*(both[pair] for pair in zip(pile[::2], pile[1::2], strict=False)), *pile[len(pile) // 2 * 2 :]]
+                for pile in piles
+            ]
+        return [pile[0] if pile else tree for pile in piles]
+
     def _merges(self, pairs: Sequence[tuple[str, str]], kept: bool = True) -> list[Merge]:
         text = "".join(f"{ours} {theirs}\n" for ours, theirs in pairs)
         told = self._git("merge-tree", "--stdin", "--no-messages", "-z", input=text.encode(), kept=kept)

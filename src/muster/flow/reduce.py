@@ -133,6 +133,25 @@ class Trials:
         passed = sum(case.outcome == "passed" for case in report.cases.values())
         return Verdict(True, f"{passed} of {len(report.cases)} tests pass on this very commit")
 
+    def passing(self, asked: Sequence[tuple[str, Sequence[str]]]) -> list[list[str]]:
+        sure = [[test for test in tests if self._sure(test)] for _, tests in asked]
+        work = {
+            str(number): partial(trial.run, self.work.fleet, self.where, commit, tests)
+            for number, ((commit, _), tests) in enumerate(zip(asked, sure, strict=True))
+            if tests
+        }
+        reports: dict[str, trial.Report] = dict(trial.each(self.work.fleet, work, trial.AT_ONCE))
+        found: list[list[str]] = [[] for _ in asked]
+        for number, report in reports.items():
+            if not report.errors and not report.outside:
+                tests = sure[int(number)]
+                found[int(number)] = [test for test in tests if not trial.unfixed(report, test, self.before)]
+        return found
+
+    def _sure(self, test: str) -> bool:
+        """Whether one run of a test says something: one that is flaky may pass at any time, and one that hangs takes long."""
+        return not {"flaky", "hung"} & {was for id, was in self.before.items() if trial.is_of(id, test)}
+
 
 def _unfixed(report: trial.Report, tests: Sequence[str], before: Mapping[str, str]) -> Verdict | None:
     """The first of these functions of which not every test passed that has to."""
@@ -346,6 +365,7 @@ def _event(run: Run, event: dict[str, Any]) -> dict[str, Any]:
         ),
         "conflict": lambda: f"{event['unit']} in {', '.join(event['paths'])}",
         "ejected": lambda: f"{event['unit']}: {event['words']}",
+        "redundant": lambda: f"{event['unit']} is already fixed by {event['by']}",
     }.get(event["kind"])
     return run.event(f"reduce-{event['kind']}", time.time(), **fields, **({"reason": words()} if words else {}))
 
