@@ -177,6 +177,8 @@ def test_a_limit_says_when_it_ends() -> None:
         ("older than the hooks", {"started": 900, "prompt": 950}, "idle", 940, "working", ""),
         ("a tool that was allowed runs", {"started": 900, "permission": 950}, "busy", 960, "working", ""),
         ("a dialog that no hook told of", {"started": 900, "tool": 950}, "waiting", 960, "waiting", "permission"),
+        ("a menu after its turn", {"started": 900, "turn_end": 950}, "waiting", 960, "waiting", "dialog"),
+        ("a menu that it was in before", {"started": 900, "turn_end": 950}, "waiting", 940, "ready", ""),
         ("no hook ever fired", {"started": 900}, "idle", 960, "ready", ""),
         ("it has just started", {"started": 900}, "idle", 999, "starting", ""),
         ("at work, and no hook ever fired", {"started": 900}, "busy", 960, "working", ""),
@@ -197,6 +199,31 @@ def test_the_client_s_own_status_tells_what_no_hook_does(
     agent = Agent("a-1", "a", "x", created=890.0)
     found = judge(agent, known, ALIVE, NOW, speaks=True)
     assert (found.state, found.reason) == (state, reason), found.why
+
+
+@pytest.mark.parametrize(
+    ("seen", "screen", "cursor", "state"),
+    [
+        ({"started": 900, "ready": 910}, "words\n  * one\n    two", None, "waiting"),
+        ({"started": 900, "turn_end": 910}, "words\n  * one\n    two", None, "waiting"),
+        ({"started": 900}, "words\n  * one\n    two", None, "waiting"),
+        ({"started": 900, "ready": 910}, "words\n  * one\n> text", 2, "ready"),
+        ({"started": 900, "ready": 910}, "words\n  * one\n> text", None, "waiting"),
+        ({"started": 900, "ready": 910}, "words\n  * one\n> text", 1, "waiting"),
+        ({"started": 900, "ready": 910}, "words\n    one\n    two", None, "ready"),
+        ({"started": 900, "ready": 910}, "", None, "ready"),
+        ({"started": 900, "tool": 910}, "words\n  * one\n    two", None, "working"),
+        ({"started": 900, "permission": 910}, "words\n  * one\n    two", None, "waiting"),
+    ],
+)
+def test_a_menu_in_place_of_the_input_box_is_waited_on(
+    seen: dict[str, float], screen: str, cursor: int | None, state: str
+) -> None:
+    pane = {**ALIVE, "screen": screen, "cursor": cursor}
+    agent = Agent("a-1", "a", "x", created=890.0)
+    found = judge(agent, events(**seen), pane, NOW, speaks=True, choice=r"^ +\* ", box=r"^> .*\Z", cursor=True)
+    assert found.state == state, found.why
+    assert found.reason in ("", "dialog", "permission")
 
 
 @pytest.mark.parametrize(

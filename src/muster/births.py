@@ -253,8 +253,9 @@ def _prepare(
         "argv": shlex.join(argv).encode("utf-8", "surrogateescape"),
         "launch": f"timeout={agent.timeout:g} cap={RECORDING_CAP} launch=1\n".encode(),
     }
-    if kind.retries:
-        files["retries"] = kind.retries.encode()
+    for name, look in (("retries", kind.retries), ("choice", kind.choice), ("cursor", "1" * kind.cursor)):
+        if look:
+            files[name] = look.encode()
     done = agent._replace(argv=argv, resume=ready.resume, session=ready.session, phase="")
     return done, files
 

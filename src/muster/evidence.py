@@ -64,19 +64,23 @@ def judge(
     last_line: str = "",
     shows: dict[str, str] | None = None,
     processes: int = 0,
+    choice: str = "",
+    box: str = "",
+    cursor: bool = False,
 ) -> Status:
     """The state of one agent. `speaks`: its type fires events for its turns.
 
     `pane` is what tmux says of its session, or None when there is no such session. `shows`: what the last line of its terminal
     looks like (a regular expression) in which state; it counts where the agent's client does not speak, or has not yet.
-    `processes`: how many of its processes run without a session.
+    `processes`: how many of its processes run without a session. `choice`, `box` and `cursor`: what the selected entry of a menu and the
+    input box look like (see AgentType) on its screen, of which `pane` has a copy if tmux found such an entry on it.
     """
     events = dict(events)
     client = events.pop("client", {})
     millis = client.get("statusUpdatedAt")
     client_at = _finite(millis / 1000 if isinstance(millis, int | float) else None) or 0.0
     if client_at:
-        client = {"t": client_at, "status": client.get("status")}
+        client = {"t": client_at, "status": client.get("status"), "for": client.get("waitingFor")}
     seen = [Evidence(f"event {kind}", _time(event), _tell(event), TURN.get(kind, "")) for kind, event in events.items()]
     if client_at:
         seen.append(Evidence("client's status", client_at, str(client["status"])))
@@ -152,12 +156,20 @@ def judge(
         return status("working", "", started, "a plain command is at work while its process runs")
     turns = {kind: event for kind, event in events.items() if kind in TURN and _time(event) >= started}
     kind = max(turns, key=lambda name: (_time(turns[name]), name != "started"), default="")
-    if told := _client(kind, _time(turns.get(kind)), client, now):
+    if kind in ("", "started", *OPEN) and (entry := _selected(pane or {}, choice, box, cursor)):
+        seen.append(Evidence("screen", now, entry, "waiting"))
+        why = "its screen shows a menu in place of its input box, and no hook told of one"
+        return status("waiting", "dialog", _time(turns.get(kind)), why)
+    told = _client(kind, _time(turns.get(kind)), client, now)
+    # An event that was read off the title of the terminal is from no hook.
+    unheard = all(name == "started" or event.get("by") == "title" for name, event in turns.items())
+    if unheard and now - started > 4 * SETTLED and (told or client_at > started):
+        seen.append(Evidence("hooks", now, NO_HOOKS))
+    if not told and shown and kind in ("", "started"):
+        reason = "dialog" if shown == "waiting" else ""
+        told = (shown, reason, started, "its terminal shows it, its client said nothing")
+    if told:
         return status(*told)
-    if shown and kind in ("", "started"):
-        return status(
-            shown, "dialog" if shown == "waiting" else "", started, "its terminal shows it, its client said nothing"
-        )
     if not turns:
         return status("starting", "", started, "its process is up, it has said nothing yet")
     event = turns[kind]
@@ -183,6 +195,9 @@ LIMIT_GRACE = 5.0
 #: A client says that it is idle a moment before its hook tells of the end of the turn: so long its file is not believed.
 SETTLED = 0.8
 BEHIND = "background task"
+#: Events after which the input box is open.
+OPEN = ("ready", "turn-end", "error", "interrupted")
+NO_HOOKS = "none seen for this launch; state taken from session file and screen"
 #: Minutes for which the end of a limit may be past when its client tells of it: the client names no seconds, and no limit lasts a day less these.
 RESET_SLACK = 10
 
@@ -191,7 +206,7 @@ def _client(kind: str, at: float, client: dict[str, Any], now: float) -> tuple[s
     """What the client's own file says that no hook told: state, reason, since and why; None where the hooks stand."""
     t, status = _time(client), client.get("status")
     idle = status in ("idle", "shell")  # shell: with a command of its own in the background
-    if status == "shell" and kind in ("turn-end", "ready", "error", "interrupted"):
+    if status == "shell" and kind in OPEN:
         return "ready", BEHIND, at, "its turn is over, and its client says that a command of it still runs"
     if t <= at or (idle and now - t < SETTLED):
         return None
@@ -201,11 +216,29 @@ def _client(kind: str, at: float, client: dict[str, Any], now: float) -> tuple[s
         return "ready", "", t, "its client says that it is idle, and its hooks have told nothing"
     if status == "busy" and kind in ("permission", "ask"):
         return "working", "", t, f"its client says that it is busy again after {kind!r}"
-    if status == "busy" and kind in ("", "started") and now - t > 4 * SETTLED:
+    if status == "busy" and kind in ("", "started", "ready") and now - t > 4 * SETTLED:
         return "working", "", t, "its client says that it is busy, and its hooks have told nothing"
-    if status == "waiting" and kind in ("", "started", "prompt", "tool", "answered"):
-        return "waiting", "permission", t, "its client says that it waits"
+    if status == "waiting" and kind in ("", "started", "prompt", "tool", "answered", *OPEN):
+        reason = "dialog" if kind in OPEN or "dialog" in str(client.get("for")) else "permission"
+        return "waiting", reason, t, "its client says that it waits, and no hook told for what"
     return None
+
+
+def input_box(screen: str, row: int | None, box: str, cursor: bool) -> re.Match[str] | None:
+    """Return the input box at the end of a screen whose cursor is in `row` (None: hidden). `box`, `cursor`: see AgentType."""
+    found = re.search(box, screen, re.MULTILINE)
+    if found and cursor and (row is None or row < screen.count("\n", 0, found.start())):
+        return None
+    return found
+
+
+def _selected(pane: dict[str, Any], choice: str, box: str, cursor: bool) -> str:
+    """Return the selected entry of the menu that a screen shows in place of the input box; empty if the box is there."""
+    screen = str(pane.get("screen", ""))
+    if not screen or not choice or not box or input_box(screen, pane.get("cursor"), box, cursor):
+        return ""
+    entries = [line.strip() for line in screen.split("\n") if re.search(choice, line)]
+    return entries[-1][:200] if entries else ""
 
 
 def _shown(line: str, shows: dict[str, str]) -> str:

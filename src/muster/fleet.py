@@ -639,6 +639,9 @@ class Fleet:
                 last_line=seen.last_line,
                 shows=kind.shows,
                 processes=seen.processes,
+                choice=kind.choice,
+                box=kind.input,
+                cursor=kind.cursor,
             )
             said = evidence.last_word(seen.events)
             if alarms:

@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from . import store, tmux
+from . import evidence, store, tmux
 from .errors import MusterError, Stuck, TimedOut, UsageError
 from .host import Host
 from .model import ENDED, Status
@@ -134,7 +134,7 @@ class Keyboard:
         if not self.kind.input:
             empty = bool(self.kind.box and re.search(self.kind.box, look.screen, re.MULTILINE))
             return Seen(look, "", "", empty)
-        found = re.search(self.kind.input, look.screen, re.MULTILINE)
+        found = evidence.input_box(look.screen, look.cursor, self.kind.input, self.kind.cursor)
         if not found:
             return None
         return Seen(look, found[0], found[1] or "", bool(re.search(self.kind.box, found[0], re.MULTILINE)))

@@ -93,6 +93,12 @@ class AgentType(NamedTuple):
     box on; group 1 is what the box holds). With it no key is pressed and nothing is pasted while the screen looks otherwise.
     Without it Enter is pressed once, and never repeated.
     """
+    cursor: bool = False
+    """It shows the terminal's cursor in its input box, and hides it while a menu takes the keys: without the cursor no screen is `input`."""
+    choice: str = ""
+    """What the selected entry of a menu looks like on its screen (an extended regular expression, which tmux looks for). While there
+    is one, and the screen does not end in `input`, an agent that would be `ready` is `waiting` for a `dialog`, whatever opened it.
+    """
     dialog: str = ""
     """What the end of its screen looks like while it asks for a permission (a regular expression for the whole end). With it `answer`
     presses no key while the screen looks otherwise.
@@ -224,17 +230,18 @@ def _from_toml(name: str, data: dict[str, Any]) -> AgentType:
     for key in ("shows", "files", "lines", "env", "versions"):
         if not all(isinstance(value, str) for value in values.get(key, {}).values()):
             raise UsageError(f"[types.{name}.{key}] takes strings only")
-    looks = (values.get(key, "") for key in ("retries", "box", "input", "dialog"))
+    looks = (values.get(key, "") for key in ("retries", "box", "input", "choice", "dialog"))
     for pattern in (*values.get("shows", {}).values(), *looks):
         try:
             re.compile(pattern)
         except re.error as error:
             raise UsageError(f"[types.{name}] {pattern!r} is no regular expression: {error}") from error
-    if foreign := _foreign(values.get("retries", "")):
-        raise UsageError(
-            f"[types.{name}] retries has {foreign!r}, which tmux does not know",
-            r"an extended regular expression: [0-9] for \d, [A-Za-z0-9_] for \w, [ ] for \s; no (?…), no *? and +?",
-        )
+    for key in ("retries", "choice"):
+        if foreign := _foreign(values.get(key, "")):
+            raise UsageError(
+                f"[types.{name}] {key} has {foreign!r}, which tmux does not know",
+                r"an extended regular expression: [0-9] for \d, [A-Za-z0-9_] for \w, [ ] for \s; no (?…), no *? and +?",
+            )
     if any(path.startswith("/") or ".." in path.split("/") for path in values.get("files", {})):
         raise UsageError(f"[types.{name}.files] takes paths inside the agent's folder")
     if values.get("lines"):

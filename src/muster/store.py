@@ -96,6 +96,7 @@ def survey(
     files: dict[str, dict[str, str]] = {}
     names: dict[str, str] = {}
     processes: dict[str, int] = {}
+    screens: dict[str, list[str]] = {}
     for line in text.decode("utf-8", "replace").split("\n"):
         kind, _, rest = line.partition(" ")
         if kind == "file":
@@ -110,7 +111,7 @@ def survey(
         elif kind == "gone":
             files.pop(rest, None)
         elif kind == "pane" and rest.count(" ") >= 4:
-            name, dead, code, signal, pid, command, retries = (*rest.split(" ", 6), "", "")[:7]
+            name, dead, code, signal, pid, command, retries, cursor = (*rest.split(" "), "", "", "")[:8]
             panes[name] = {
                 "dead": dead == "1",
                 "status": whole(code),
@@ -118,7 +119,11 @@ def survey(
                 "pid": whole(pid) or 0,
                 "command": command,
                 "retries": bool(whole(retries)),
+                "cursor": whole(cursor),
             }
+        elif kind == "screen":
+            name, _, content = rest.partition("\t")
+            screens.setdefault(name, []).append(content)
         elif kind == "alive":
             agent_id, _, count = rest.partition(" ")
             processes[agent_id] = whole(count) or 0
@@ -128,6 +133,8 @@ def survey(
             home = rest
         elif kind == "load":
             burden = _load(rest)
+    for name in panes.keys() & screens.keys():
+        panes[name]["screen"] = "\n".join(screens[name]).rstrip("\n")
     lines = _tails(tails)
     machine = socket.gethostname()
     agents = []

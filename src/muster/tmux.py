@@ -79,6 +79,8 @@ class Look(NamedTuple):
     """Without empty lines at its end."""
     marks: str
     """When the client last told of a permission, a question and a tool; opaque."""
+    cursor: int | None = None
+    """The row of the cursor, from 0; None while it is hidden."""
 
 
 def look(host: Host, agent_id: str) -> Look | None:
@@ -86,8 +88,8 @@ def look(host: Host, agent_id: str) -> Look | None:
     done = script(host, "tmux", "look", agent_id)
     if done.returncode:
         return None
-    marks, _, screen = done.stdout.decode("utf-8", "replace").partition("\n")
-    return Look(screen.rstrip("\n"), marks)
+    marks, cursor, screen = (*done.stdout.decode("utf-8", "replace").split("\n", 2), "", "")[:3]
+    return Look(screen.rstrip("\n"), marks, whole(cursor))
 
 
 #: What the scripts end with when the screen is not the one that was looked at.

@@ -155,6 +155,7 @@ TYPE = AgentType(
     clear=("C-u",) * 30 + ("C-k",) * 30,
     box=EMPTY,
     input=INPUT,
+    choice="^ +❯ ",
     dialog=DIALOG,
     queues=True,
     bypass=("--dangerously-skip-permissions",),
@@ -164,7 +165,7 @@ TYPE = AgentType(
     no=("Escape",),
     versions={
         "oldest": "2.1.197",
-        "newest": "2.1.326",
+        "newest": "2.1.327",
         "install": "2.1.197",
         "by": "npm install -g @anthropic-ai/claude-code@{version}",
     },

@@ -42,10 +42,9 @@ BOX = (
     "^› (Ask Codex to do anything|Explain this codebase|Summarize recent commits|Implement \\{feature\\}|Find and fix a bug in @filename"
     "|Write tests for @filename|Improve documentation in @filename|Run /review on my current changes|Use /skills to list available skills)$"
 )
-#: Its input box is the last thing on the screen, above at most two lines of hints; its dialogs end in a line that names their keys.
-INPUT = r"^›(?: (.*?(?:\n(?!@KEYS@)(?:  .*)?)*?))?(?:\n\s*(?:\n(?!› |@KEYS@).*){0,2})?\Z".replace(
-    "@KEYS@", r"  .*(?:[Pp]ress enter|enter to (?:submit|confirm|select)|esc to (?:cancel|interrupt|close))"
-)
+#: Its input box is the last thing on the screen, above at most two lines of hints, and has the cursor. The selected entry of its menus
+#: begins with the same sign, and its menus, questions and dialogs have no cursor in the first column.
+INPUT = r"^›(?: (.*?(?:\n(?:  .*)?)*?))?(?:\n\s*(?:\n(?!› ).*){0,2})?\Z"
 DIALOG = r"(?:^[^ \n].*|\A)(?:\n(?: .*)?)*?\n[› ] 1\. Yes.*(?:\n(?:[ ›].*)?)*\n  Press enter to confirm.*\s*\Z"
 PROGRAMS = {
     "run": "codex-run",
@@ -179,6 +178,8 @@ TYPE = AgentType(
     clear=("C-u",) * 12,
     box=BOX,
     input=INPUT,
+    cursor=True,
+    choice="^ *› ",
     dialog=DIALOG,
     bypass=("--dangerously-bypass-approvals-and-sandbox",),
     policy=True,

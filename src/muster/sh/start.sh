@@ -60,14 +60,16 @@ if [ "$(cat "$mu_home/tmux.conf" 2>/dev/null)" != "$mu_conf" ]; then
 	mv -f "$mu_home/.conf.$mu_id" "$mu_home/tmux.conf"
 fi
 
-# What a line of its screen looks like while it tries again: `survey` asks tmux whether there is one.
+# What a line of its screen looks like while it tries again, what the selected entry of a menu does, and whether the cursor is hidden
+# then: `survey` asks tmux for these.
 set --
-if [ -s "$mu_dir/retries" ]; then
-	mu_retries=$(cat "$mu_dir/retries")
+for mu_name in retries choice cursor; do
+	[ -s "$mu_dir/$mu_name" ] || continue
+	mu_look=$(cat "$mu_dir/$mu_name")
 	# A semicolon at the end of a word would end the command.
-	case $mu_retries in *\;) mu_retries=${mu_retries%;}'\;' ;; esac
-	set -- ';' set-option @retries "$mu_retries"
-fi
+	case $mu_look in *\;) mu_look=${mu_look%;}'\;' ;; esac
+	set -- "$@" ';' set-option "@$mu_name" "$mu_look"
+done
 # How it ended is told by its wrapper, unless that was killed too: then tmux tells the user.
 if [ -s "$mu_dir/notify/command" ]; then
 	# shellcheck disable=SC2016  # for the shell that tmux starts

@@ -5,7 +5,9 @@
 #   home FOLDER: the state folder
 #   load LOAD CORES MEMORY DISK: with `load`, how busy the host is (of one minute; what wants to run now, if that is less), and
 #     what it has left in KB; - is not known
-#   pane SESSION DEAD STATUS SIGNAL PID COMMAND RETRIES: the last is the line of its screen that shows that it tries again
+#   pane SESSION DEAD STATUS SIGNAL PID COMMAND RETRIES CURSOR MENU: the line of its screen that shows that it tries again; the row of
+#     its cursor, - if it is hidden; `menu` if a line looks like the selected entry of one
+#   screen SESSION<TAB>line: the screens that may show a menu
 #   alive ID PROCESSES: it has no session and no recorded end, but processes
 #   dir ID
 #   file ID/NAME<TAB>line, file ../names/NAME<TAB>ID
@@ -41,8 +43,19 @@ else
 	set -- -a
 fi
 # shellcheck disable=SC2154  # mu_own comes from lib.sh
-mu_panes=$(mu_tmux list-panes "$@" -f "$mu_own" -F 'pane #{s/[^A-Za-z0-9_-]/?/:session_name} #{?pane_dead,1,0} #{?#{==:#{pane_dead_status},},-,#{pane_dead_status}} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command} #{?@retries,#{C/r:#{@retries}},0}' 2>/dev/null) || :
+mu_panes=$(mu_tmux list-panes "$@" -f "$mu_own" -F 'pane #{s/[^A-Za-z0-9_-]/?/:session_name} #{?pane_dead,1,0} #{?#{==:#{pane_dead_status},},-,#{pane_dead_status}} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command} #{?@retries,#{C/r:#{@retries}},0} #{?cursor_flag,#{cursor_y},-} #{?@choice,#{?#{&&:#{@cursor},#{cursor_flag}},,#{?#{C/r:#{@choice}},menu,}},}' 2>/dev/null) || :
 [ -z "$mu_panes" ] || printf '%s\n' "$mu_panes"
+# A dialog of which no hook told: the screens that may show one are read, 40 in one call, as tmux takes no long command lines. The
+# mark before each is one that no program can know.
+case $mu_panes in
+*' menu'*)
+	printf '%s\n' "$mu_panes" | awk -v mark="$mu_now/" '$3 == 0 && $10 == "menu" {
+		print "display-message -p -t =" $2 ": " mark $2 " ; capture-pane -p -t =" $2 ": ;"
+	}' | xargs -n 440 tmux -u -S "$mu_sock" 2>/dev/null | LC_ALL=C awk -v mark="$mu_now/" '
+		index($0, mark) == 1 { session = substr($0, length(mark) + 1); next }
+		{ printf "screen %s\t%s\n", session, substr($0, 1, 4000) }'
+	;;
+esac
 
 # The names of commands and sessions are the agents' own choice, so they were stripped of blanks and newlines; so are odd names of folders.
 # shellcheck disable=SC2086  # patterns

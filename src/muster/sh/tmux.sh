@@ -108,7 +108,7 @@ size) mu_tmux list-panes -t "$mu_pane" -F '#{pane_width} #{pane_height}' ;;
 resize) mu_tmux resize-window -t "$mu_pane" -x "$1" -y "$2" ;;
 look)
 	printf '%s\n' "$(mu_marks)"
-	tmux -u -S "$mu_sock" capture-pane -p -t "$mu_pane"
+	tmux -u -S "$mu_sock" display-message -p -t "$mu_pane" '#{?cursor_flag,#{cursor_y},-}' \; capture-pane -p -t "$mu_pane"
 	;;
 press) # MARKS LINES box|dialog KEY…: with `box`, also only if no dialog can be about to open
 	mu_began=$(mu_ms "$(date +%s.%N)")
