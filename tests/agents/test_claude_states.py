@@ -166,7 +166,9 @@ def test_without_any_hook_the_client_s_own_status_counts(claude: Claude) -> None
     claude.server.release("go")
     until(claude, "ready")
     assert [event["kind"] for event in claude.ok("events", "one", "--json").json["events"]] == ["started"]
-    assert "its hooks have told nothing" in claude.ok("explain", "one").stdout
+    told = claude.ok("explain", "one").stdout
+    assert "its hooks have told nothing" in told
+    assert "none seen for this launch; state taken from session file and screen" in told
 
 
 def test_a_dialog_at_the_start_is_waited_on_and_trust_is_only_for_folders_of_the_user(claude: Claude) -> None:

@@ -494,3 +494,22 @@ def test_a_clone_goes_on_with_the_conversation(codex: Codex) -> None:
     assert codex.each_heard()[0] == ["remember this", "only you"]
     said = [entry["text"] for entry in codex.ok("transcript", "two", "--json").json["entries"]]
     assert said == ["remember this", "remember this", "what do you remember?", "what do you remember?"]
+
+
+def test_without_any_hook_its_title_counts_and_messages_are_proven_by_its_rollout(codex: Codex) -> None:
+    path = codex.home / ".codex" / "config.toml"
+    path.write_text(path.read_text().replace("[features]\n", "[features]\nhooks = false\n"))
+    codex.server.register("slow", {"text": "done", "hold": "go"})
+    codex.ok("create", "one", "codex", "--no-connect")
+    codex.until("ready")
+    assert "delivered: one" in codex.ok("message", "one", "-m", "#scn:slow please").stderr
+    codex.until("working")
+    told = codex.ok("explain", "one").stdout
+    assert "none seen for this launch; state taken from session file and screen" in told
+    codex.server.release("go")
+    codex.until("ready")
+    codex.server.register("tool", asks("echo made > made.txt"), {"text": "made it"})
+    assert "delivered: one" in codex.ok("message", "one", "-m", "#scn:tool please").stderr
+    assert codex.until("waiting")["reason"] in ("permission", "dialog")
+    assert codex.run("message", "one", "-m", "hello?").code == 7
+    assert "prompt" not in [event["kind"] for event in codex.ok("events", "one", "--json").json["events"]]

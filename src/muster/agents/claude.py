@@ -34,15 +34,14 @@ MODE = {"disableAutoMode": "disable", "defaultMode": "default"}
 
 
 def prepare(launch: Launch) -> Prepared:
-    program = shlex.quote(f"{launch.folder}/bin/hook")
-
-    def call(words: tuple[str, ...], matcher: str = "") -> dict[str, Any]:
-        command = {"type": "command", "command": f"{program} {shlex.join(words)}", "timeout": SECONDS}
+    def call(words: tuple[str, ...], matcher: str = "", program: str = "hook") -> dict[str, Any]:
+        line = shlex.join((f"{launch.folder}/bin/{program}", *words))
+        command = {"type": "command", "command": line, "timeout": SECONDS}
         return {"matcher": matcher, "hooks": [command]}
 
     hooks = {name: [call(words)] for name, words in HOOKS.items()}
     # With a first message it is not ready before that is done. A session also starts when one is compacted, in a turn.
-    hooks["SessionStart"] = [call(SESSION), call(("ready-again" if launch.message else "ready",), "startup|resume")]
+    hooks["SessionStart"] = [call(SESSION), call(("again",) if launch.message else (), "startup|resume", "ready")]
     # The client's own rules: it knows what a command line does, which no pattern of ours would.
     settings: dict[str, Any] = {"hooks": hooks, "permissions": {**MODE, **launch.rules}}
     if launch.agent.permissions == "bypass":
@@ -53,6 +52,7 @@ def prepare(launch: Launch) -> Prepared:
         "client/settings.json": json.dumps(settings).encode(),
         "client/key": launch.key.encode(),
         "bin/layer": _program("layer"),
+        "bin/ready": _program("ready"),
         "bin/tally": _program("tally"),
         **renamed(launch.session, launch.key),
     }

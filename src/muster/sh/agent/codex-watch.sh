@@ -1,6 +1,7 @@
 #!/bin/sh
 # watch start|turn|dialog …: what Codex does and no hook of it tells. It ends by itself, and with the client.
-#   start HOW          until the input box is open; that is `ready`, unless a first message is under way
+#   start HOW          until the input box is open; that is `ready`, unless a first message is under way. Then, until a hook of this
+#                      launch has told of a message, what its title says, where it works and no hook says so: as its status file
 #   turn WHERE TURN    until the turn is over: `error` or `limit` where its rollout says so, `queued` for what it keeps for later
 #   dialog FILE KIND FIELD…   KIND once the dialog is open of which its hook said what is in FILE, `answered` when it is gone
 dir=${MUSTER_AGENT_DIR:-$(dirname "$(dirname "$0")")}
@@ -30,8 +31,9 @@ start)
 		shown=$(title)
 		case $shown in Ready | *Working* | *'Action Required'*) up ;; esac
 		case $shown in
-		Ready) calm=$((calm + 1)) ;;
-		*Working* | *'Action Required'*) exit 0 ;;
+		# The cursor is hidden in a menu, and before the box is drawn.
+		Ready) if [ "$(pane display-message -p '#{cursor_flag}')" = 1 ]; then calm=$((calm + 1)); else calm=0; fi ;;
+		*Working* | *'Action Required'*) break ;;
 		*) calm=0 ;;
 		esac
 		# Hooks that the user has not reviewed are not for us to trust: they do not run.
@@ -45,7 +47,40 @@ start)
 		esac
 		[ "$1" != told ] || [ -f "$dir/ev/prompt" ] || calm=0
 	done
-	[ "$1" = told ] || ! alive || sh "$dir/bin/event" ready
+	[ "$1" = told ] || [ "$calm" -lt 3 ] || sh "$dir/bin/event" ready '"by":"title"'
+
+	# The user may have turned hooks off, and a version may refuse them.
+	# shellcheck disable=SC3013  # dash, bash and busybox have -nt
+	heard() { [ "$dir/ev/prompt" -nt "$dir/ev/started" ]; }
+	status=$dir/client/home/sessions/title.json told='' at_work=0 looked=0
+	rm -f "$status"
+	: >"$dir/client/looked"
+	while alive && ! heard; do
+		pause 0.4
+		# One that waits for its first message prints nothing.
+		# shellcheck disable=SC3013
+		[ "$dir/rec/tail" -nt "$dir/client/looked" ] || continue
+		: >"$dir/client/looked"
+		case $(title) in
+		*'Action Required'*) now=waiting ;;
+		*Working*) now=busy ;;
+		*) now=idle ;;
+		esac
+		# Until it has worked for some seconds, its hooks may still tell.
+		if [ "$now" != idle ]; then at_work=$((at_work + 1)); fi
+		if [ "$now" = "$told" ] || [ "$at_work" -lt 5 ]; then continue; fi
+		if [ -z "$told" ]; then
+			# Without a hook nobody says where its rollout is: it names the work dir, which no other agent has.
+			find "${CODEX_HOME:-$HOME/.codex}/sessions" -name 'rollout-*.jsonl' -newer "$dir/ev/started" 2>/dev/null | while IFS= read -r where; do
+				head -c 4000 "$where" | grep -qF "\"cwd\":\"$PWD\"" || continue
+				case $where in *[\\\"]*) ;; *) sh "$dir/bin/event" session "\"where\":\"$where\"" ;; esac
+			done
+		fi
+		told=$now
+		mkdir -p "${status%/*}"
+		printf '{"status":"%s","statusUpdatedAt":%s000}\n' "$told" "$(date +%s)" >"$status.new" && mv -f "$status.new" "$status"
+	done
+	! heard || rm -f "$status"
 	;;
 turn)
 	where=$1 turn=$2 grown=
