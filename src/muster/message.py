@@ -281,7 +281,7 @@ def answer(host: Host, look: Callable[[], Status], kind: AgentType, text: str) -
         raise MusterError(f"{name} is {status.state}, it asks nothing", f"muster message {name} -m '…' sends it text")
     if status.reason == "permission" and text not in ("yes", "no"):
         raise Stuck(f"{name} waits for a permission", f"muster answer {name} yes, or no")
-    if kind.hands and status.reason in ("permission", "question"):
+    if kind.hands and (status.reason == "question" or (status.reason == "permission" and not kind.dialog)):
         return _hand(host, look, status, text)
     if status.reason == "permission":
         keys = kind.yes if text == "yes" else kind.no

@@ -15,7 +15,7 @@ from .errors import UsageError, nearest
 from .host import Host
 from .model import Agent
 
-BUILTIN_TYPES = ("command", "replay", "claude", "codex", "opencode", "pi", "mini")
+BUILTIN_TYPES = ("command", "replay", "claude", "codex", "opencode", "pi", "copilot", "mini")
 BUILTIN_PROVIDERS = ("local", "ssh")
 #: Types that `create` takes by itself when none is named, in this order, if their program is on PATH.
 CLIENTS = ("claude", "codex", "opencode")
@@ -118,7 +118,7 @@ class AgentType(NamedTuple):
     hands: bool = False
     """Its extension takes answers to dialogs by their id (`dialog` of the events `permission` and `ask`) from the file `answer` of
     the agent's folder; no key is pressed. `choices` of `ask` are the answers that it names, one per line, `own` says that it takes
-    other words too, and `many` that it takes several of them.
+    other words too, and `many` that it takes several of them. A type that has `dialog` too gets its permissions by keys.
     """
     carries: bool = False
     """Its `prepare` takes a conversation from the files in the folder `session` of another agent: a clone goes on with it."""

@@ -96,6 +96,14 @@ class Pi(ClientWorld):
         self.env |= clients.pi_env(self.server.url, self.home)
 
 
+class Copilot(ClientWorld):
+    client = "copilot"
+
+    def settle(self) -> None:
+        clients.copilot_home(self.home)
+        self.env |= clients.copilot_env(self.server.url, self.home)
+
+
 class Mini(ClientWorld):
     client = "mini"
 
@@ -133,6 +141,11 @@ def opencode(tmp_path: Path) -> Iterator[ClientWorld]:
 @pytest.fixture
 def pi(tmp_path: Path) -> Iterator[ClientWorld]:
     yield from _world(Pi, tmp_path / "w")
+
+
+@pytest.fixture
+def copilot(tmp_path: Path) -> Iterator[ClientWorld]:
+    yield from _world(Copilot, tmp_path / "w")
 
 
 @pytest.fixture

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 CLIENTS = Path(__file__).parent.parent / "clients"
-# claude and codex for every run of the tests; opencode, pi and mini-swe-agent, in more/, for `make test-all`.
+# claude and codex for every run of the tests; opencode, pi, copilot and mini-swe-agent, in more/, for `make test-all`.
 PLACES = {
     "claude": CLIENTS / "node_modules" / ".bin" / "claude",
     "codex": CLIENTS / "node_modules" / ".bin" / "codex",
     "opencode": CLIENTS / "more" / "node_modules" / ".bin" / "opencode",
     "pi": CLIENTS / "more" / "node_modules" / ".bin" / "pi",
+    "copilot": CLIENTS / "more" / "node_modules" / ".bin" / "copilot",
     "mini": CLIENTS / "more" / "venv" / "bin" / "mini",
 }
 KEY = "dummy-key-of-the-tests-0001"
@@ -205,6 +206,30 @@ def pi_home(home: Path, server_url: str, settings: dict[str, Any] | None = None,
     (place / "models.json").write_text(json.dumps({"providers": {"scripted": provider}}), encoding="utf-8")
     given = {"defaultProvider": "scripted", "defaultModel": MODEL, "lastChangelogVersion": "99.0.0", **(settings or {})}
     (place / "settings.json").write_text(json.dumps(given), encoding="utf-8")
+
+
+def copilot_env(server_url: str, home: Path, **more: str) -> dict[str, str]:
+    """It unpacks itself, 235 MB, into a cache: that of the tests is shared, beside the client."""
+    return base_env(
+        home,
+        COPILOT_OFFLINE="true",
+        COPILOT_PROVIDER_BASE_URL=f"{server_url}/v1",
+        COPILOT_PROVIDER_API_KEY=KEY,
+        COPILOT_MODEL=MODEL,
+        COPILOT_CACHE_HOME=str(CLIENTS / "more" / "node_modules" / ".cache" / "copilot"),
+        **more,
+    )
+
+
+def copilot_home(home: Path, settings: dict[str, Any] | None = None) -> None:
+    """A home in which copilot ran before, and trusts no folder."""
+    place = home / ".copilot"
+    place.mkdir(parents=True, exist_ok=True)
+    began = {"firstLaunchAt": "2026-01-01T00:00:00.000Z", "appTipShown": True}
+    (place / "config.json").write_text(
+        "// User settings belong in settings.json.\n" + json.dumps(began, indent=2), encoding="utf-8"
+    )
+    (place / "settings.json").write_text(json.dumps({"banner": "never", **(settings or {})}), encoding="utf-8")
 
 
 def mini_env(server_url: str, home: Path, **more: str) -> dict[str, str]:

@@ -63,6 +63,10 @@ BESIDE = re.compile(
     r"# AGENTS\.md instructions for .*|\[Request interrupted by user[^\]]*\]",
     re.DOTALL,
 )
+# copilot puts the time in front of the user's words, and what it reminds its model of behind them.
+DATED = re.compile(
+    r"\A<current_datetime>[^<]*</current_datetime>\s*|\s*<(system_reminder|tagged_files)>.*?</\1>\s*\Z", re.DOTALL
+)
 # claude gives what the user typed during a turn with tools to the model within that turn, in a message of the system.
 MEANWHILE = re.compile(
     r"The user sent a new message while you were working:\n(.*?)\n\nIMPORTANT: After completing your current task, you MUST",
@@ -139,7 +143,8 @@ def _texts(content: Any) -> list[str]:
 
 def _users(content: Any) -> Turn:
     """The user's own words; a client that joins two messages ends the first with a newline."""
-    return Turn("user", [t.rstrip("\n") for t in _texts(content) if t.strip() and not BESIDE.fullmatch(t.strip())])
+    own = (DATED.sub("", text) for text in _texts(content))
+    return Turn("user", [t.rstrip("\n") for t in own if t.strip() and not BESIDE.fullmatch(t.strip())])
 
 
 def _read_messages(body: dict[str, Any]) -> tuple[list[Turn], list[str]]:

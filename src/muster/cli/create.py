@@ -39,7 +39,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="",
         metavar="TYPE",
-        help="what to run: claude, codex, opencode, pi, mini, command, replay, or one of [types]",
+        help="what to run: claude, codex, opencode, pi, copilot, mini, command, replay, or one of [types]",
     )
     add("-m", "--message", default="", help="the first message")
     add("--message-file", metavar="FILE", help="the first message, from a file; - is stdin")
