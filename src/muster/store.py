@@ -130,7 +130,7 @@ def survey(
         elif kind == "now":
             now = _number(rest) or 0.0
         elif kind == "home":
-            home = rest
+            home = absolute(host, rest)
         elif kind == "load":
             burden = _load(rest)
     for name in panes.keys() & screens.keys():
@@ -196,7 +196,17 @@ def claim(host: Host, agent: Agent) -> str:
         )
     if done.returncode:
         raise plainly(CommandFailed("create", done.returncode, done.stderr))
-    return done.stdout.decode("utf-8", "surrogateescape").strip()
+    return absolute(host, done.stdout.decode("utf-8", "surrogateescape").strip())
+
+
+def absolute(host: Host, home: str) -> str:
+    """Return the state folder that a host told. Every path of its agents is made from it, so a relative one is refused."""
+    if not home.startswith("/"):
+        raise MusterError(
+            f"host {host.name or 'here'} told {home[:80]!r} where its state folder was expected",
+            "do not trust this host",
+        )
+    return home
 
 
 def write(host: Host, agent: Agent, files: dict[str, bytes] | None = None) -> None:

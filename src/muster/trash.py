@@ -407,7 +407,7 @@ def _read(fleet: Fleet, host: Host) -> list[Gone]:
         except (ValueError, RecursionError, UsageError):
             continue
         if told.id == name and is_id(name):
-            found.append(Gone(host, fleet.bound(host, told, home)[0]))
+            found.append(Gone(host, fleet.bound(host, told, store.absolute(host, home))[0]))
     return found
 
 

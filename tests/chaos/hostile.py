@@ -48,7 +48,7 @@ class Box(LocalHost):
         if input is not None and not isinstance(input, bytes):
             input = input.read()
         self._note(argv, input or b"")
-        done = super().run(argv, input=input, timeout=timeout)
+        done = super().run(self._there(argv), input=input, timeout=timeout)
         if self.lie and done.returncode == 0:
             done.stdout = self.lie(_verb(argv), done.stdout)
         return done
@@ -58,8 +58,8 @@ class Box(LocalHost):
     ) -> subprocess.Popen[bytes]:
         self._note(argv, b"")
         if not self.lie or stdout != subprocess.PIPE:
-            return super().stream(argv, stdin=stdin, stdout=stdout)
-        real = super().stream(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            return super().stream(self._there(argv), stdin=stdin, stdout=stdout)
+        real = super().stream(self._there(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert real.stdin and real.stdout
         said = real.stdout.read()
         real.stdin.close()
@@ -70,6 +70,14 @@ class Box(LocalHost):
             number = file.fileno()
             told = ["sh", "-c", f"cat /dev/fd/{number}; exit {code if code >= 0 else 1}"]
             return subprocess.Popen(told, stdin=stdin, stdout=stdout, pass_fds=(number,))
+
+    def attach(self, argv: Sequence[str]) -> list[str]:
+        return super().attach(self._there(argv))
+
+    def _there(self, argv: Sequence[str]) -> list[str]:
+        """As on another machine, relative paths do not count from where the caller is."""
+        login = os.path.join(self.home, "login")
+        return ["sh", "-c", 'mkdir -p "$0" && cd "$0" && exec "$@"', login, *argv]
 
     def _note(self, argv: Sequence[str], input: bytes) -> None:
         # The scripts themselves are the same for everyone.
@@ -105,9 +113,11 @@ class Lab:
                 monkeypatch.delenv(name)
         for name, value in self.env.items():
             monkeypatch.setenv(name, value)
-        self.plain = self.home / "plain"
-        for folder in (self.project, self.other, self.plain):
+        self.plain, self.here = self.home / "plain", self.home / "here"
+        for folder in (self.project, self.other, self.plain, self.here):
             folder.mkdir(parents=True)
+        # Where the tests run: whatever goes to a relative path is seen.
+        monkeypatch.chdir(self.here)
         (self.plain / "a.txt").write_text("one\n")
         (self.home / ".gitconfig").write_text(
             "[user]\n\tname = Ann\n\temail = ann@example.com\n[init]\n\tdefaultBranch = main\n\ttemplateDir =\n"
@@ -198,6 +208,7 @@ class Lab:
             for name in ("home", "box"):
                 shutil.rmtree(self.root / name)
                 shutil.copytree(self.golden / name, self.root / name, symlinks=True)
+            os.chdir(self.here)
         else:
             now = self._marks()
             for path in sorted(now, key=len, reverse=True):

@@ -73,6 +73,32 @@ def test_an_id_with_a_path_in_it_is_no_agent(lab: Lab) -> None:
     assert lab.trespasses() == []
 
 
+@pytest.mark.parametrize("told", ["a b", ".", "", "../x", "-x"])
+@pytest.mark.parametrize("verb", ["claim", "survey", "trash"])
+def test_a_state_folder_that_is_no_absolute_path_is_refused(lab: Lab, verb: str, told: str) -> None:
+    """Every path of the host's agents begins with it: a relative one means a folder of whoever uses it next."""
+
+    def lie(asked: str, said: bytes) -> bytes:
+        if asked != verb:
+            return said
+        return b"\n".join(
+            b"home " + told.encode() if line.startswith(b"home ") else told.encode() if line.startswith(b"/") else line
+            for line in said.split(b"\n")
+        )
+
+    shutil.rmtree(lab.state / "bindings")
+    lab.box.lie = lie
+    fleet = lab.new_fleet()
+    with pytest.raises(MusterError, match=r"where its state folder was expected|no agent old@box"):
+        if verb == "claim":
+            fleet.create(Spec(Address("young", "box"), "command", ("true",)))
+        elif verb == "survey":
+            fleet.stop(fleet.get("far@box"), 0)
+        else:
+            fleet.restore("old@box")
+    assert list((lab.far / "login").iterdir()) == [] and lab.trespasses() == []
+
+
 @pytest.mark.parametrize(
     "line",
     ["now x", "now nan", "now", "load \u00b2 \u00b2 1 1", f"pane far 1 \u00b2 0 {'9' * 5000} sh 0", "alive far \u00b2"],

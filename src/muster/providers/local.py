@@ -12,11 +12,8 @@ from ..host import call
 
 def home(env: Mapping[str, str]) -> str:
     """The folder of all local state: `$MUSTER_HOME`, else the XDG state folder."""
-    given = env.get("MUSTER_HOME")
-    if given:
-        return os.path.abspath(given)
     state = env.get("XDG_STATE_HOME") or os.path.join(env.get("HOME", "/"), ".local/state")
-    return os.path.join(state, "muster")
+    return os.path.abspath(env.get("MUSTER_HOME") or os.path.join(state, "muster"))
 
 
 #: Where git is told to look, by a hook or an outer session: never what a command on an agent is about.

@@ -10,6 +10,7 @@ mu_umask=$(umask)
 umask 077
 PATH=$PATH:/usr/local/bin:/opt/homebrew/bin
 mu_home=${1:-${MUSTER_HOME:-${XDG_STATE_HOME:-$HOME/.local/state}/muster}}
+case $mu_home in /*) ;; *) mu_home=$(pwd)/$mu_home ;; esac
 shift
 
 die() {
