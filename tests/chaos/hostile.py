@@ -28,6 +28,10 @@ from muster.providers.local import LocalHost
 
 #: Stands in every private file and in commits that no agent was given.
 SECRET = b"do-not-read-7f3a9c"
+#: Times of access and change of a private file: Linux moves the first at a read if it is the older one.
+READ_BEFORE = (1, 2)
+#: Mode, inode, size and times of a file, or the mode of a folder.
+Mark = tuple[int, ...]
 Lie = Callable[[str, bytes], bytes]
 
 
@@ -76,8 +80,7 @@ class Box(LocalHost):
 
     def _there(self, argv: Sequence[str]) -> list[str]:
         """As on another machine, relative paths do not count from where the caller is."""
-        login = os.path.join(self.home, "login")
-        return ["sh", "-c", 'mkdir -p "$0" && cd "$0" && exec "$@"', login, *argv]
+        return ["sh", "-c", 'cd "$0" && exec "$@"', os.path.join(self.home, "login"), *argv]
 
     def _note(self, argv: Sequence[str], input: bytes) -> None:
         # The scripts themselves are the same for everyone.
@@ -114,7 +117,7 @@ class Lab:
         for name, value in self.env.items():
             monkeypatch.setenv(name, value)
         self.plain, self.here = self.home / "plain", self.home / "here"
-        for folder in (self.project, self.other, self.plain, self.here):
+        for folder in (self.project, self.other, self.plain, self.here, self.far / "login"):
             folder.mkdir(parents=True)
         # Where the tests run: whatever goes to a relative path is seen.
         monkeypatch.chdir(self.here)
@@ -162,11 +165,16 @@ class Lab:
         ]
         blob = self.git("rev-parse", "private:a.txt").strip()
         self._canaries += [self.home / ".bashrc", self.project / f".git/objects/{blob[:2]}/{blob[2:]}"]
-        self.marks: dict[str, tuple[Any, ...]] = {}
+        self.marks: dict[str, Mark] = {}
+        self._latest: dict[str, Mark] | None = None
         self.reset()
 
     def end(self) -> None:
-        for state in (self.far, self.state):
+        """End every process of an agent here: none may write any more when the next attack begins."""
+        started = [state for state in (self.far, self.state) if (state / "tmux.pid").exists()]
+        if not started:
+            return
+        for state in started:
             subprocess.run(["tmux", "-S", str(state / "tmux.sock"), "kill-server"], capture_output=True)
             (state / "tmux.sock").unlink(missing_ok=True)
             (state / "tmux.pid").unlink(missing_ok=True)
@@ -176,7 +184,6 @@ class Lab:
                     os.kill(pid, signal.SIGKILL)
 
     def _processes(self) -> list[int]:
-        """Every process of an agent here: none may write any more when the next attack begins."""
         mark, found = f"MUSTER_AGENT_DIR={self.root}/".encode(), []
         for name in os.listdir("/proc"):
             with contextlib.suppress(OSError):
@@ -209,62 +216,68 @@ class Lab:
                 shutil.rmtree(self.root / name)
                 shutil.copytree(self.golden / name, self.root / name, symlinks=True)
             os.chdir(self.here)
+            for path in self._canaries:
+                os.utime(path, READ_BEFORE)  # the time of access moves at the first read
+            self.marks = self._marks()
         else:
-            now = self._marks()
-            for path in sorted(now, key=len, reverse=True):
-                if now[path] != self.marks.get(path):
-                    _remove(self.root / path)
-            for path in sorted(self.marks, key=len):
-                if not os.path.lexists(self.root / path) or now.get(path) != self.marks[path]:
-                    _restore(self.golden / path, self.root / path)
-        for path in self._canaries:
-            os.utime(path, (1, 2))  # the time of access moves at the first read
-        self.marks = self._marks()
+            self._mend(self._latest or self._marks())
+        self._latest = None
         self.box.sent.clear()
         self.box.lie = None
 
-    def _marks(self) -> dict[str, tuple[Any, ...]]:
+    def _mend(self, now: dict[str, Mark]) -> None:
+        root, golden = str(self.root), str(self.golden)
+        bad = {path for path, mark in now.items() if mark != self.marks.get(path)} | (self.marks.keys() - now.keys())
+        for path in sorted(bad & now.keys(), key=len, reverse=True):  # what is gone may be behind a link now
+            _remove(f"{root}/{path}")
+        for path in sorted(bad & self.marks.keys(), key=len):
+            _restore(f"{golden}/{path}", f"{root}/{path}")
+        for canary in self._canaries:
+            if _touched(canary):
+                os.utime(canary, READ_BEFORE)
+                bad.add(os.path.relpath(canary, root))
+        for path in bad & self.marks.keys():
+            self.marks[path] = _mark(os.lstat(f"{root}/{path}"))
+
+    def _marks(self) -> dict[str, Mark]:
         """What every path is: a file that was written or replaced, even by the same bytes, has another mark."""
-        found: dict[str, tuple[Any, ...]] = {}
-        todo = [self.home, self.far]
+        found: dict[str, Mark] = {}
+        start = len(str(self.root)) + 1
+        todo = [str(self.home), str(self.far)]
         while todo:
             with os.scandir(todo.pop()) as entries:
                 for entry in entries:
-                    info = entry.stat(follow_symlinks=False)
-                    key = os.path.relpath(entry.path, self.root)
-                    if stat.S_ISDIR(info.st_mode):
-                        found[key] = (info.st_mode,)
-                        todo.append(Path(entry.path))
-                    else:
-                        found[key] = (info.st_mode, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+                    mark = _mark(entry.stat(follow_symlinks=False))
+                    found[entry.path[start:]] = mark
+                    if len(mark) == 1:
+                        todo.append(entry.path)
         return found
 
-    def changed(self) -> set[str]:
-        """Every path of the user's that was made, removed or written since `reset`, apart from muster's own state."""
+    def _changes(self) -> tuple[dict[str, Mark], set[str]]:
         now = self._marks()
-        different = {path for path in now.keys() | self.marks.keys() if now.get(path) != self.marks.get(path)}
-        return {path for path in different if path.startswith("home/") and not path.startswith("home/muster/")}
+        return now, {path for path in now.keys() | self.marks.keys() if now.get(path) != self.marks.get(path)}
 
-    def trespasses(self, allowed: tuple[str, ...] = ()) -> list[str]:
-        """What no verb may do: writes outside of muster's own places, reads of private files, secrets that were sent."""
+    def trespasses(self, allowed: tuple[str, ...] = (), *, over: bool = False) -> list[str]:
+        """What no verb may do: writes outside of muster's own places, reads of private files, secrets that were sent.
+
+        `over` says that nothing happens any more before the next `reset`, which then need not look again.
+        """
         own = (
             *("home/project/.git/objects", "home/project/.git/refs/muster", "home/project/.git/refs/heads/muster"),
             *("home/project/.git/logs/refs/heads/muster", "home/project/.git/logs/refs/muster"),
             *("home/project/.git/logs/refs", "home/project/.git/refs"),
         )
-        found = [f"changed {path}" for path in sorted(self.changed()) if not _below(path, (*own, *allowed))]
+        now, changed = self._changes()
+        users = [path for path in changed if path.startswith("home/") and not path.startswith("home/muster/")]
+        found = [f"changed {path}" for path in sorted(users) if not _below(path, (*own, *allowed))]
         found += [f"read {path}" for path in self._canaries if _touched(path)]
         found += [f"sent {item[:200]!r}" for item in self.box.sent if holds_secret(item)]
-        for state in (self.far, self.state):
-            for folder, _, files in os.walk(state):
-                for name in files:
-                    path = Path(folder, name)
-                    mark = self.marks.get(os.path.relpath(path, self.root))
-                    info = path.lstat()
-                    if not stat.S_ISREG(info.st_mode) or (mark and mark[4] == info.st_ctime_ns):
-                        continue
-                    if holds_secret(path.read_bytes()):
+        for path in sorted(changed & now.keys()):
+            if path.startswith(("box/", "home/muster/")) and stat.S_ISREG(now[path][0]):
+                with contextlib.suppress(FileNotFoundError):
+                    if holds_secret((self.root / path).read_bytes()):
                         found.append(f"copied to {path}")
+        self._latest = now if over else None
         return found
 
 
@@ -274,22 +287,29 @@ def _below(path: str, places: tuple[str, ...]) -> bool:
 
 def _touched(path: Path) -> bool:
     try:
-        return path.lstat().st_atime != 1
+        return os.lstat(path).st_atime != READ_BEFORE[0]
     except OSError:
         return True
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        path.chmod(0o700)
+def _mark(info: os.stat_result) -> Mark:
+    if stat.S_ISDIR(info.st_mode):
+        return (info.st_mode,)
+    return (info.st_mode, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        os.chmod(path, 0o700)
         shutil.rmtree(path, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(path)
 
 
-def _restore(golden: Path, path: Path) -> None:
-    if golden.is_dir() and not golden.is_symlink():
-        path.mkdir(exist_ok=True)
+def _restore(golden: str, path: str) -> None:
+    if os.path.isdir(golden) and not os.path.islink(golden):
+        os.makedirs(path, exist_ok=True)
         shutil.copystat(golden, path)
     elif not os.path.lexists(path):
         shutil.copy2(golden, path, follow_symlinks=False)
@@ -350,6 +370,7 @@ def hostile(lab: Lab, rng: random.Random) -> Any:
             "codex",
         ),
         *("replay", "command", "creating", "destroying", "unreadable", "far", "near", "cop", "old"),
+        *(lab.one_id("near"), f"../{lab.one_id('cop')}", f"{lab.state}/agents/{lab.one_id('near')}", "a b/c"),
         *(lab.foreign, lab.withheld, "0" * 40, "$(touch x)", "`touch x`", "x\ny", "\x1b]0;x\x07", "\ud800", "x" * 5000),
         *(0, -1, 2**70, 1e308, float("inf"), float("nan"), True, None, "9" * 5000, "\u00b2", "\u0663", "NaN"),
         *([], ["sh", "-c", "touch x"], {}, {"destroyed": "x", "kept": 7, "head": "-D"}, {"destroyed": 2**2000}),

@@ -26,9 +26,9 @@ from muster.model import Address
 
 from .hostile import Lab, hostile
 
-#: `make test-all` runs 10,000 cases in all.
-CASES = 250 if int(os.environ.get("MUSTER_EXAMPLES", "0")) >= 1000 else 8
+#: Twice MUSTER_EXAMPLES cases in all, and at least some: `make test-all` runs 2,000, MUSTER_EXAMPLES=5000 runs 10,000.
 CHUNKS = 40
+CASES = max(4, 2 * int(os.environ.get("MUSTER_EXAMPLES", "0")) // CHUNKS)
 INTEGRATED = (
     "home/plain",
     "home/project/a.txt",
@@ -41,6 +41,9 @@ INTEGRATED = (
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as monkeypatch:
+        # Nobody answers; how long that is waited for is not what is tested.
+        for name in ("RECEIPT", "QUEUE", "TAKE", "READY", "OPEN", "SETTLE", "CLEAR"):
+            monkeypatch.setattr(f"muster.message.{name}_SECONDS", 0.1)
         lab = Lab(tmp_path_factory.mktemp("hostile"), monkeypatch)
         yield lab
         lab.end()
@@ -72,6 +75,25 @@ def _harvest(fleet: Fleet, one: Found) -> object:
     return backend.gather(one, attempt)
 
 
+def _live(*texts: str) -> Callable[[Fleet, Found], object]:
+    """Text for an agent that was started again, so that there is a terminal to type into."""
+
+    def say(fleet: Fleet, one: Found) -> None:
+        with contextlib.suppress(MusterError):
+            fleet.start(one)
+        for text in texts:
+            with contextlib.suppress(MusterError):
+                fleet.message(fleet.get(str(one.status.address)), text)
+            with contextlib.suppress(MusterError):
+                fleet.answer(fleet.get(str(one.status.address)), text)
+
+    return say
+
+
+def _both(*calls: Callable[[Fleet, Found], object]) -> Callable[[Fleet, Found], object]:
+    return lambda fleet, one: [call(fleet, one) for call in calls]
+
+
 def _cli(*words: str) -> Callable[[Fleet, Found], object]:
     """A verb as the user types it; everything that it prints is part of what is checked."""
 
@@ -82,6 +104,8 @@ def _cli(*words: str) -> Callable[[Fleet, Found], object]:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(fleet.cwd)
             patch.setattr(parse, "Fleet", lambda: fleet)
+            # `reduce` up to where it runs the tests, which are the agents' own code.
+            patch.setattr("muster.cli.improve.deliver", lambda *_: 0)
             patch.setattr("muster.cli.render.out", lambda text="", end="\n": out.append(str(text)))
             patch.setattr("muster.cli.render.note", lambda text="", *a, **k: out.append(str(text)))
             with contextlib.suppress(SystemExit):
@@ -91,6 +115,7 @@ def _cli(*words: str) -> Callable[[Fleet, Found], object]:
     return run
 
 
+CONNECT = 'exec </dev/null; eval "$MUSTER_ATTACH"; eval "$MUSTER_WATCH"; eval "$MUSTER_SIZE_COMMAND"; :'
 VERBS: dict[str, Callable[[Fleet, Found], object]] = {
     "explain": lambda fleet, one: fleet.explain(one),
     "bills": lambda fleet, one: fleet.bills([one.status]),
@@ -138,6 +163,11 @@ VERBS: dict[str, Callable[[Fleet, Found], object]] = {
     "muster events": _cli("events", "NAME"),
     "muster diff": _cli("diff", "NAME"),
     "muster wait": _cli("wait", "NAME", "--timeout", "0"),
+    "muster connect": _cli("connect", "NAME", "--connect-command", CONNECT),
+    "muster reduce": _cli("reduce", "NAME", "--run", "r"),
+    "muster report": _both(_cli("reduce", "NAME", "--run", "r"), _cli("report", "r")),
+    "message": _live("hello"),
+    "answer": _live("yes", "1"),
 }
 ALONE: dict[str, Callable[[Fleet], object]] = {
     "gc": lambda fleet: fleet.gc(yes=True),
@@ -268,7 +298,7 @@ def lying(lab: Lab, rng: random.Random) -> str:
     return f"lies from answer {first} on"
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_what_a_host_says_leads_no_verb_out_of_the_agents_own_places(lab: Lab, chunk: int) -> None:
     rng = random.Random(f"hostile host {chunk}")
@@ -290,5 +320,6 @@ def test_what_a_host_says_leads_no_verb_out_of_the_agents_own_places(lab: Lab, c
             raise AssertionError(f"{case}: {type(error).__name__}: {error}") from error
         lab.end()
         merged = (*INTEGRATED, "home/project/.git/refs/heads/main") if "pull --" in verb else ()
-        assert lab.trespasses(merged) == [], case
+        found = lab.trespasses(merged, over=True)
+        assert not found, f"{case}: {found}"
         assert b"do-not-read" not in repr(result).encode(), case

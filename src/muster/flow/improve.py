@@ -74,7 +74,16 @@ class Planned(NamedTuple):
 
 def base_of(fleet: Fleet, source: str) -> tuple[str, str, int]:
     """The repository, its commit, and how many files of it are changed and not committed. UsageError where there is none."""
-    git = ["git", "-C", source or fleet.cwd, "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor="]
+    git = [
+        "git",
+        "--no-optional-locks",
+        "-C",
+        source or fleet.cwd,
+        "-c",
+        "core.hooksPath=/dev/null",
+        "-c",
+        "core.fsmonitor=",
+    ]
     top = fleet.local.run([*git, "rev-parse", "--show-toplevel"])
     if top.returncode:
         raise UsageError(f"{source or fleet.cwd} is in no git repository", "git init, and commit what there is")
