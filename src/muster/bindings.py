@@ -115,9 +115,14 @@ _cache: dict[str, tuple[tuple[int, int, int], Binding | None]] = {}
 
 def remove(home: str, place: str, agent_id: str) -> None:
     path = _path(home, place, agent_id)
-    for name in (path, path.removesuffix(".json") + ".lock"):
+    for name in (path, path.removesuffix(".json") + ".lock", fingerprint_path(home, place, agent_id)):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
+
+
+def fingerprint_path(home: str, place: str, agent_id: str) -> str:
+    """Return the file that says what made git run programs in the user's repository when the agent was created."""
+    return _path(home, place, agent_id).removesuffix(".json") + ".fingerprint"
 
 
 def ids(home: str, place: str) -> Iterator[str]:

@@ -61,6 +61,8 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
             hosts.remember(fleet.home, host)
         first = agent
         fleet.bind(host, first)
+        if plan.shared and not host.name:
+            fleet.note_repository(host, first, plan.shared)
         fleet.step("create", "claim", agent.name)
         agent = workdirs.lay(fleet, host, agent, plan)
         workdirs.furnish(fleet, host, agent, plan)

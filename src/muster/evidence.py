@@ -53,6 +53,16 @@ def changed(alarms: tuple[Alarm, ...], now: float) -> list[Evidence]:
     ]
 
 
+def repository(alarms: tuple[Alarm, ...], now: float) -> list[Evidence]:
+    """Return what `explain` shows of hooks and settings of the user's repository that are not as they were at `create`."""
+    return [
+        Evidence(
+            "repository", now, f"{alarm.field} {'changed' if alarm.recorded else 'is new'} since the agent was created"
+        )
+        for alarm in alarms
+    ]
+
+
 def judge(
     agent: Agent,
     events: dict[str, dict[str, Any]],

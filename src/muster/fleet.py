@@ -91,6 +91,8 @@ class Fleet:
         self._looking = threading.Lock()
         self.alarmed: dict[str, tuple[Alarm, ...]] = {}
         """Agents whose host told another record than muster wrote, by address."""
+        self.repositories: dict[str, dict[Alarm, str]] = {}
+        """Git directories of the user's in which something that runs programs has changed: what, and since which agent."""
 
     def lately(self, what: str, path: str, look: Callable[[Host, str], T]) -> T:
         """What `look` says of a path on this machine, or said a moment ago (`source_seconds`)."""
@@ -133,6 +135,32 @@ class Fleet:
 
     def unbind(self, host: Host, agent_id: str) -> None:
         bindings.remove(self.home, hosts.place_of(host), agent_id)
+
+    def note_repository(self, host: Host, agent: Agent, common: str) -> None:
+        """Keep what makes git run programs in the user's repository, before an agent on this machine can change it."""
+        from . import fingerprint
+
+        path = bindings.fingerprint_path(self.home, hosts.place_of(host), agent.id)
+        try:
+            fingerprint.keep(path, common, fingerprint.take(self.local, common))
+        except OSError as error:
+            raise MusterError(f"cannot keep the record of {agent.name}: {error.strerror}: {self.home}") from error
+
+    def check_repository(self, one: Found) -> tuple[Alarm, ...]:
+        """Return what makes git run programs in the user's repository and was not there when the agent was created.
+
+        It is also kept in `repositories`, for whoever ends a verb with warnings.
+        """
+        from . import fingerprint
+
+        kept = fingerprint.kept(bindings.fingerprint_path(self.home, hosts.place_of(one.host), one.agent.id))
+        if kept is None:
+            return ()
+        common, before = kept
+        found = tuple(Alarm(*change) for change in fingerprint.changes(before, fingerprint.take(self.local, common)))
+        if found:
+            self.repositories.setdefault(common, {}).update({alarm: str(one.status.address) for alarm in found})
+        return found
 
     def bound(self, host: Host, told: Agent, host_home: str) -> tuple[Agent, tuple[Alarm, ...], bool]:
         """What may be acted on of a record that a host told, how that differs, and whether it is known here."""
@@ -274,7 +302,11 @@ class Fleet:
 
         looks = self._known(one.agent.type).retries
         shown = (tmux.screen(one.host, one.agent.id) or "") if looks and one.status.state in LIVE else ""
-        return evidence.screened(one.status, shown, looks)
+        status = evidence.screened(one.status, shown, looks)
+        if not (alarms := self.check_repository(one)):
+            return status
+        more = evidence.repository(alarms, status.now)
+        return status._replace(alarms=(*status.alarms, *alarms), evidence=(*status.evidence, *more))
 
     def bills(self, statuses: Sequence[Status]) -> list[Bill]:
         """What each of them used, and what that cost."""
@@ -518,6 +550,7 @@ class Fleet:
     def diff(self, one: Found, *, stat: bool = False, name_only: bool = False, committed: bool = False) -> bytes:
         from . import work
 
+        self.check_repository(one)
         return work.diff(one, stat=stat, name_only=name_only, committed=committed)
 
     def patch(self, one: Found) -> AbstractContextManager[IO[bytes]]:
@@ -538,6 +571,7 @@ class Fleet:
     ) -> dict[str, Any]:
         from . import work
 
+        self.check_repository(one)
         return work.pull(self, one, how=how, uncommitted=uncommitted, force=force, to=to, empty=empty)
 
     def uncommitted_files(self, one: Found) -> list[str]:

@@ -65,6 +65,7 @@ def destroy_all(fleet: Fleet, chosen: Sequence[Found]) -> list[fanout.Outcome[Fo
     """The same for many agents; each step is one round trip for all agents of a host. Results in the given order."""
     by_host: dict[str, dict[str, Found]] = {}
     for one in chosen:
+        fleet.check_repository(one)
         by_host.setdefault(one.host.name, {})[one.agent.id] = one
     groups = [list(group.values()) for group in by_host.values()]
     parts = [group[at : at + tmux.AT_ONCE] for group in groups for at in range(0, len(group), tmux.AT_ONCE)]

@@ -46,6 +46,11 @@ class Plan(NamedTuple):
     own: bool = False
     """Whether `repo` is the user's own; that of another agent is hostile input."""
 
+    @property
+    def shared(self) -> str:
+        """The git directory of the user's that an agent on this machine can reach by what it is given; empty if there is none."""
+        return self.repo.common if self.repo and (self.own or self.mode in ("worktree", "in-place")) else ""
+
 
 def tree(agent: Agent) -> git.Tree:
     """What git has to know of an agent."""

@@ -579,3 +579,64 @@ def test_without_local_records_a_repository_is_asked_for_and_never_taken_from_th
     fleet.destroy(moved)
     fleet.restore(str(moved.status.address))
     assert lab.trespasses() == []
+
+
+# --- an agent with the user's rights that changes the user's own repository
+
+
+PLANT = r"""
+cd "$1" && mkdir -p .git/hooks .git/info && printf '#!/bin/sh\n' >.git/hooks/pre-commit && chmod +x .git/hooks/pre-commit
+git config filter.evil.clean 'sh evil' && git config remote.origin.url x && echo '* filter=evil' >.git/info/attributes
+"""
+
+
+def _warnings(lab: Lab, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    from muster.cli import main
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(lab.project)
+        main.main(list(words))
+    return [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+
+
+@pytest.mark.parametrize("mode", ["worktree", "mirror", "in-place"])
+def test_what_an_agent_planted_in_the_users_repository_is_told(
+    lab: Lab, capsys: pytest.CaptureFixture[str], mode: str
+) -> None:
+    lab.git("config", "alias.mine", "!true")
+    fleet = lab.new_fleet()
+    spec = Spec(Address("planter"), "command", ("sh", "-c", PLANT, "sh", str(lab.project)), mode=mode)
+    fleet.wait([fleet.create(spec)], frozenset({"done"}), timeout=120)
+    alarms = {alarm.field: alarm.recorded for alarm in fleet.explain(fleet.get("planter")).alarms}
+    assert alarms == {"hooks/pre-commit": "", "filter.evil.clean": "", "info/attributes": ""}
+    for verb in ("pull", "diff", "explain", "destroy"):
+        (line,) = _warnings(lab, capsys, verb, "planter")
+        assert "hooks/pre-commit (new)" in line and "filter.evil.clean (new)" in line and "planter was created" in line
+        assert "alias.mine" not in line and "remote" not in line
+
+
+def test_what_the_user_changed_is_told_as_a_change_and_nothing_is_told_without_one(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.git("config", "alias.mine", "!true")
+    fleet = lab.new_fleet()
+    fleet.wait([fleet.create(Spec(Address("quiet"), "command", ("true",)))], frozenset({"done"}), timeout=120)
+    lab.git("config", "branch.main.remote", "origin")
+    assert _warnings(lab, capsys, "pull", "quiet") == []
+    lab.git("config", "alias.mine", "!false")
+    (line,) = _warnings(lab, capsys, "diff", "quiet")
+    assert "alias.mine (changed)" in line
+    lab.git("config", "--unset", "alias.mine")
+    assert _warnings(lab, capsys, "diff", "quiet") == []
+
+
+def test_a_changed_file_that_the_users_configuration_includes_is_told(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.git("config", "include.path", "more")
+    (lab.project / ".git/more").write_text("")
+    fleet = lab.new_fleet()
+    fleet.wait([fleet.create(Spec(Address("quiet"), "command", ("true",)))], frozenset({"done"}), timeout=120)
+    (lab.project / ".git/more").write_text("[core]\n\tfsmonitor = evil\n")
+    (line,) = _warnings(lab, capsys, "diff", "quiet")
+    assert "include.path more (changed)" in line

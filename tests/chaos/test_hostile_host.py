@@ -115,7 +115,7 @@ def _cli(*words: str) -> Callable[[Fleet, Found], object]:
     return run
 
 
-CONNECT = 'exec </dev/null; eval "$MUSTER_ATTACH"; eval "$MUSTER_WATCH"; eval "$MUSTER_SIZE_COMMAND"; :'
+CONNECT = 'exec </dev/null >/dev/null 2>&1; eval "$MUSTER_ATTACH"; eval "$MUSTER_WATCH"; eval "$MUSTER_SIZE_COMMAND"; :'
 VERBS: dict[str, Callable[[Fleet, Found], object]] = {
     "explain": lambda fleet, one: fleet.explain(one),
     "bills": lambda fleet, one: fleet.bills([one.status]),

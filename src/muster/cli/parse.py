@@ -11,16 +11,20 @@ import importlib
 import os
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from .. import config as settings
 from ..errors import UsageError, close, nearest
 from ..fleet import Fleet
+from ..model import Alarm
 from . import render
 from .main import VERBS, dashed
 
 #: Columns of every help text, on a terminal of any size, so that the generated pages do not depend on one.
 WIDTH = 80
+#: At most this many changes of a repository are named in a warning.
+NAMED = 6
 
 #: Verbs that make agents.
 MAKING = ("create", "clone", "map", "reduce", "improve", "tutorial fill", "tutorial sync")
@@ -155,7 +159,22 @@ def run(verb: str, words: list[str]) -> int:
                 f"warning: the record of {address} was changed behind muster's back ({fields}); muster goes by its own copy."
                 f"\n  muster explain {address}"
             )
+        for common, changes in fleet.repositories.items():
+            render.note(_changed_repository(common, changes))
     return code
+
+
+def _changed_repository(common: str, changes: Mapping[Alarm, str]) -> str:
+    """Say what git would run that it would not have run before, without saying who did it: nobody knows."""
+    names = [f"{alarm.field} ({'changed' if alarm.recorded else 'new'})" for alarm in changes]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    agents = sorted(set(changes.values()))
+    since = agents[0] if len(agents) == 1 else f"{len(agents)} agents"
+    was = "was" if len(agents) == 1 else "were"
+    return render.plain(
+        f"warning: {common} can make git run other programs than when {since} {was} created: "
+        f"{', '.join(names[:NAMED])}{more}. If that was not you, look before you use git there."
+    )
 
 
 def apply_defaults(parser: Parser, verb: str, fleet: Fleet) -> None:

@@ -1,0 +1,125 @@
+"""What makes git run programs in a repository of the user's: hooks, settings, attributes, as names with digests.
+
+An agent on the user's machine has the user's rights, so it can change these, and the user's next git command runs what it
+put there. That cannot be prevented, but it can be told: a fingerprint is kept at `create` and compared later. A
+difference does not say who made it.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import re
+import stat
+from typing import Any
+
+from .host import Host
+
+#: Settings that name a program, or a file with more settings or attributes. Keys as git prints them.
+RUNS = re.compile(
+    r"core\.(fsmonitor|hookspath|sshcommand|pager|editor|askpass|alternaterefscommand|gitproxy|worktree|attributesfile)$"
+    r"|(alias|filter|credential|gpg|include|includeif|url|pager|sequence|difftool|mergetool|hook|sendemail|browser|man|guitool)\."
+    r"|diff\.(external|.*\.(command|textconv))$|merge\..*\.driver$|uploadpack\.packobjectshook$|init\.templatedir$"
+    r"|remote\..*\.(uploadpack|receivepack|vcs|proxy)$|submodule\..*\.update$|trailer\..*\.(command|cmd)$"
+    r"|interactive\.difffilter$|extensions\.worktreeconfig$|protocol\.(.*\.)?allow$"
+)
+#: No more of a file than this counts.
+MOST = 1 << 20
+
+
+def take(host: Host, common: str) -> dict[str, str]:
+    """Return a digest for each hook, attribute file and setting of the git directory `common`, by name."""
+    found: dict[str, str] = {}
+    hooks = os.path.join(common, "hooks")
+    for name in _names(hooks):
+        if not name.endswith(".sample") and (digest := _file(os.path.join(hooks, name))):
+            found[f"hooks/{name}"] = digest
+    if digest := _file(os.path.join(common, "info/attributes")):
+        found["info/attributes"] = digest
+    trees = glob.glob(os.path.join(glob.escape(common), "worktrees/*/config.worktree"))
+    for path in (os.path.join(common, "config"), os.path.join(common, "config.worktree"), *sorted(trees)):
+        for key, values in _settings(host, path).items():
+            place = os.path.relpath(path, common)
+            found[key if place == "config" else f"{place}: {key}"] = _digest(json.dumps(values))
+            for value in values if key.startswith("include") else ():
+                included = os.path.join(os.path.dirname(path), os.path.expanduser(value))
+                found[f"{key} {value}"] = _file(included) or "missing"
+    return found
+
+
+def changes(before: dict[str, str], now: dict[str, str]) -> list[tuple[str, str, str]]:
+    """Return what is new or different: its name, the former digest (empty if it was not there), and the one of now.
+
+    What was removed runs nothing, so it is not listed.
+    """
+    return [(name, before.get(name, ""), digest) for name, digest in now.items() if before.get(name) != digest]
+
+
+def keep(path: str, common: str, found: dict[str, str]) -> None:
+    """Write a fingerprint to a file."""
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump({"common": common, "found": found}, file)
+    os.replace(temporary, path)
+
+
+def kept(path: str) -> tuple[str, dict[str, str]] | None:
+    """Return the git directory and the fingerprint that `keep` wrote, or None if there is none that can be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            data: Any = json.load(file)
+        return str(data["common"]), {str(name): str(digest) for name, digest in data["found"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _file(path: str) -> str:
+    """Return a digest of a file, its mode and, for a link, its target; empty if there is no file to read."""
+    try:
+        info = os.stat(path)
+        if not stat.S_ISREG(info.st_mode):
+            return ""
+        target = os.readlink(path) if os.path.islink(path) else ""
+        with open(path, "rb") as file:
+            content = file.read(MOST)
+    except OSError:
+        return ""
+    return _digest(f"{info.st_mode & 0o111:o} {info.st_size} {target}\n".encode("utf-8", "surrogateescape") + content)
+
+
+def _settings(host: Host, path: str) -> dict[str, list[str]]:
+    """Return the settings of one file that can make git run something, as git itself reads them."""
+    try:
+        info = os.stat(path)
+    except OSError:
+        return {}
+    stamp = info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_size
+    cached = _read.get(path)
+    if cached and cached[0] == stamp:
+        return cached[1]
+    done = host.run(["git", "config", "--file", path, "--no-includes", "--list", "-z"])
+    found: dict[str, list[str]] = {}
+    for entry in done.stdout.decode("utf-8", "surrogateescape").split("\0"):
+        key, _, value = entry.partition("\n")
+        if key and RUNS.match(key):
+            found.setdefault(key, []).append(value)
+    _read[path] = stamp, found
+    return found
+
+
+#: A run makes many agents of one repository.
+_read: dict[str, tuple[tuple[int, ...], dict[str, list[str]]]] = {}
+
+
+def _digest(content: str | bytes) -> str:
+    data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+    return hashlib.sha256(data).hexdigest()[:16]
