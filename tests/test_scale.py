@@ -100,10 +100,15 @@ def test_showing_a_run_reads_each_file_of_its_tasks_once(
     monkeypatch.setenv("MUSTER_HOME", str(tmp_path))
     make(tmp_path, "old", 20, 1.0)
     make(tmp_path, "new", 20, 2.0)
-    assert cli.main(["runs", "show", "new"]) == 0
+    assert cli.main(["runs", "show", "old"]) == 0
+    capsys.readouterr()
     with opened(tmp_path) as files:
         assert cli.main(["runs", "show", "new"]) == 0
-    capsys.readouterr()
+    first = capsys.readouterr().out
+    with opened(tmp_path) as later:
+        assert cli.main(["runs", "show", "new"]) == 0
+    assert capsys.readouterr().out == first
+    assert not [path for path in later if "/tasks/" in path], "the second look reads what the first one kept"
     tasks = {path: count for path, count in files.items() if "/tasks/" in path}
     assert len(tasks) == 20 * 3, "agent.json, outcome.json and verified.json"
     assert set(tasks.values()) == {1}

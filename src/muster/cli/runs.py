@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unreachable, UsageError, close
@@ -206,7 +208,7 @@ def _all(args: argparse.Namespace, pictures: list[dict[str, Any]]) -> int:
 def _show(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
     from ..flow import run as runs
 
-    records = one.records()
+    records = functools.cache(one.records)
     picture = one.picture(records)
     counts, before, since = _funnels(fleet, one, records)
     if args.json:
@@ -241,7 +243,7 @@ def _show(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
 
 
 def _funnels(
-    fleet: Fleet, one: Run, records: list[Record]
+    fleet: Fleet, one: Run, records: Callable[[], list[Record]]
 ) -> tuple[dict[str, Any] | None, str | None, dict[str, Any] | None]:
     """How far the tasks of a run came, the run before it in the same repository, and the difference to that, as far as both are known."""
     from ..flow import reduce
@@ -250,7 +252,7 @@ def _funnels(
     about = one.about()
     if about.get("kind") != "improve":
         return None, None, None
-    older, counts = runs.before(fleet.home, one), reduce.funnel(one, records)
+    older, counts = runs.before(fleet.home, one), one.kept("funnel", lambda: reduce.funnel(one, records()))
     if older is None:
         return counts, None, None
     before = older.kept("funnel", lambda: reduce.funnel(older))

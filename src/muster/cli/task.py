@@ -31,7 +31,7 @@ def show(args: argparse.Namespace, fleet: Fleet, run: Run, word: str) -> int:
 
 
 def _picture(fleet: Fleet, run: Run, record: Record) -> dict[str, Any]:
-    (row,) = run.picture([record])["tasks"]
+    (row,) = run.picture_of([record])["tasks"]
     last = record.attempts[-1] if record.attempts else None
     attempts = [_attempt(one) for one in record.attempts]
     checked = record.verified

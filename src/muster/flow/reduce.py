@@ -400,7 +400,7 @@ def funnel(run: Run, records: Sequence[runs.Record] | None = None) -> dict[str, 
     checked = {id: told for id, told in found.items() if told and told.get("attempt") == last[id].number}
     taken = {name for one in delivery.get("accepted", []) for name in (one["name"], *one["collapsed"])}
     results = [told["result"] for told in checked.values() if told["ok"]]
-    picture = run.picture(records)
+    picture = run.picture_of(records)
     return {
         "tests": len(before.get("tests", [])),
         "failing": sum(one.get("status") in BAD for one in before.get("tests", [])),
@@ -425,7 +425,7 @@ def kept_out(run: Run) -> dict[str, list[dict[str, str]]]:
     delivery = runs.read(run.path("delivery.json")) or {}
     taken = {name for one in delivery.get("accepted", []) for name in (one["name"], *one["collapsed"])}
     found: dict[str, list[dict[str, str]]] = {}
-    for task in run.tasks():
+    for task in run.tasks() if taken else ():
         told = (improve.verified(run, task) or {}) if task.id in taken else {}
         why = {str(one["path"]): str(one["words"]) for one in reversed(told.get("kept_out", [])) if not one["allowed"]}
         if why:

@@ -116,10 +116,19 @@ class Run:
             return [event for line in file if (event := _object(line))]
         return []
 
-    def picture(self, records: Sequence[Record] | None = None) -> dict[str, Any]:
-        """Return the run as it is now, for people and programs; `records` saves reading the tasks again."""
+    def picture(self, records: Callable[[], Sequence[Record]] | None = None) -> dict[str, Any]:
+        """Return the run as it is now, for people and programs. `records` is called instead of reading the tasks, if they are needed:
+        the picture of a run that is over is computed once and kept.
+        """
+        return {
+            **self._head(),
+            **self.kept("picture", lambda: self.picture_of((records or self.records)()), "picture.json"),
+        }
+
+    def picture_of(self, records: Sequence[Record]) -> dict[str, Any]:
+        """Return totals and rows of these tasks."""
         rows = []
-        for task, tries, checked in self.records() if records is None else records:
+        for task, tries, checked in records:
             last = tries[-1] if tries else None
             told = (last.outcome or {}) if last else {}
             words = checked.get("words") if checked.get("ok") is False else None
@@ -150,7 +159,7 @@ class Run:
             "cost_usd": _total(rows, "cost_usd"),
             "tokens": _total(rows, "tokens"),
         }
-        return {**self._head(), **totals, "tasks": rows}
+        return {**totals, "tasks": rows}
 
     def task(self, word: str) -> Record:
         """Return one task by its id, or by its number."""
@@ -177,22 +186,22 @@ class Run:
         picture = self.picture()
         return {key: picture[key] for key in ("outcomes", "total", "cost_usd", "tokens")}
 
-    def kept(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return what `compute` finds in the files of the tasks; of a run that is over it is kept in summary.json.
+    def kept(self, name: str, compute: Callable[[], dict[str, Any]], file: str = "summary.json") -> dict[str, Any]:
+        """Return what `compute` finds in the files of the tasks; of a run that is over it is kept in a file.
 
         Whoever changes a task of a run appends an event, so a summary holds as long as the files that it names stay the same.
         """
         stamp = self._stamp()
         if stamp is None:
             return compute()
-        summary = read(self.path("summary.json")) or {}
+        summary = read(self.path(file)) or {}
         if summary.get("version") != VERSION or summary.get("of") != stamp:
             summary = {"version": VERSION, "of": stamp}
         found = summary.get(name)
         if not isinstance(found, dict):
             found = compute()
             with contextlib.suppress(OSError):  # a full disk, or a directory that may only be read
-                write(self.path("summary.json"), {**summary, name: found}, sync=False)
+                write(self.path(file), {**summary, name: found}, sync=False)
         return found
 
     def _stamp(self) -> list[list[int]] | None:
