@@ -70,12 +70,12 @@ ALLOWED = {
     ("exec", "x", "--", "true"): set(),
     ("stop", "x"): SHARED,
     ("wait", "x"): SHARED,
-    ("explain", "x"): set(),
+    ("explain", "x"): {"muster.fingerprint"},
     ("message", "x", "-m", "hi"): SHARED | {"muster.message", "muster.agents", "muster.agents.command"},
     ("create", "new", "command", "--no-connect", "--", "true"): SHARED
     | WORK
-    | {"muster.cli.connect", "muster.agents", "muster.agents.command"},
-    ("destroy", "x"): SHARED | {"muster.trash", "muster.git", "muster.workdirs"},
+    | {"muster.cli.connect", "muster.agents", "muster.agents.command", "muster.fingerprint"},
+    ("destroy", "x"): SHARED | {"muster.trash", "muster.git", "muster.workdirs", "muster.fingerprint"},
 }
 
 

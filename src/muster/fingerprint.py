@@ -8,7 +8,7 @@ difference does not say who made it.
 from __future__ import annotations
 
 import glob
-import hashlib
+import importlib
 import json
 import os
 import re
@@ -122,4 +122,15 @@ _read: dict[str, tuple[tuple[int, ...], dict[str, list[str]]]] = {}
 
 def _digest(content: str | bytes) -> str:
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
-    return hashlib.sha256(data).hexdigest()[:16]
+    digest: str = _sha256()(data).hexdigest()
+    return digest[:16]
+
+
+def _sha256() -> Any:
+    """Return `hashlib.sha256` without the rest of hashlib, which would load OpenSSL in every `create`."""
+    for name in ("_sha2", "_sha256", "hashlib"):  # of Python 3.12 and 3.11, as `random` does it; any other
+        try:
+            return importlib.import_module(name).sha256
+        except ImportError:
+            continue
+    raise ImportError("no sha256")

@@ -249,7 +249,7 @@ def info(host: Host, trees: Mapping[Key, Tree]) -> dict[Key, Info]:
     for line in _text(_ask(host, "work", "info", input=os.fsencode(text))).splitlines():
         try:
             number, ahead, dirty, head = line.split(" ")
-            told[keys[_count(number)]] = Info(_count(ahead), None if dirty == "-" else _count(dirty), _sha(head))
+            told[keys[count(number)]] = Info(count(ahead), None if dirty == "-" else count(dirty), sha(head))
         except (ValueError, IndexError) as error:
             raise MusterError(f"git gave {line[:80]!r} where a count of changes was expected") from error
     return told
@@ -302,7 +302,7 @@ def push(source: Host, common: str, commit: str, host: Host, tree: Tree, *, merg
     haves = _haves(host, tree.shadow, commit, f"{tree.common}/objects")
     wants = [] if commit in haves else [commit]
     args = (tree.workdir, tree.gitdir, tree.common, tree.shadow, commit, "1" if merge else "")
-    return _sha(_text(_send(source, common, wants, haves, host, "work", "advance", *args)).strip())
+    return sha(_text(_send(source, common, wants, haves, host, "work", "advance", *args)).strip())
 
 
 def uncommitted_files(host: Host, tree: Tree) -> list[str]:
@@ -347,14 +347,14 @@ def patch(host: Host, folder: str, changes: bytes | IO[bytes]) -> list[str]:
 def snapshot_create(host: Host, tree: Tree, id: str, comment: str = "") -> str:
     """Keep the work tree as it is, in the shadow: it outlives the work dir. Returns the commit."""
     args = (tree.workdir, tree.gitdir, tree.shadow, id, comment)
-    return _sha(_text(_ask(host, "snapshot", "snapshot", *args, what=f"cannot snapshot {tree.workdir}")).strip())
+    return sha(_text(_ask(host, "snapshot", "snapshot", *args, what=f"cannot snapshot {tree.workdir}")).strip())
 
 
 def snapshot_list(host: Host, tree: Tree) -> list[Snapshot]:
     """Oldest first."""
     lines = _text(_ask(host, "snapshot", "snapshots", tree.shadow)).splitlines()
     rows = ([*line.split("\0", 3), "", "", ""][:4] for line in lines)
-    return [Snapshot(id, state, _count(time or "0"), comment) for id, state, time, comment in rows]
+    return [Snapshot(id, state, count(time or "0"), comment) for id, state, time, comment in rows]
 
 
 def snapshot_restore(host: Host, tree: Tree, id: str, auto: str) -> None:
@@ -377,7 +377,7 @@ def drop(host: Host, common: str, id: str) -> None:
 
 def unique(host: Host, common: str, rev: str, branch: str = "") -> int:
     """How many commits of `rev` no branch other than `branch`, no tag and no remote branch has."""
-    return _count(_text(_ask(host, "trash", "unique", common, rev, branch)).strip())
+    return count(_text(_ask(host, "trash", "unique", common, rev, branch)).strip())
 
 
 # --- how it is asked
@@ -471,7 +471,8 @@ def _text(output: bytes) -> str:
     return os.fsdecode(output)
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """Return a number that a host told, or raise `MusterError` if it is none."""
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
         raise MusterError(f"git gave {text[:80]!r} where a number was expected")
     return int(text)
@@ -479,10 +480,10 @@ def _count(text: str) -> int:
 
 def _pair(text: str) -> tuple[str, str]:
     first, _, second = text.strip().partition(" ")
-    return _sha(first), _sha(second)
+    return sha(first), sha(second)
 
 
-def _sha(text: str) -> str:
+def sha(text: str) -> str:
     """A host may answer anything: only the name of a commit is one."""
     if not _is_commit(text):
         raise MusterError(f"git gave {text[:80]!r} where a commit was expected")
@@ -495,4 +496,4 @@ def _is_commit(text: str) -> bool:
 
 def _whole(*commits: str) -> None:
     for commit in commits:
-        _sha(commit)
+        sha(commit)

@@ -223,9 +223,10 @@ def steps(fleet: Fleet, one: Found) -> list[tuple[float, dict[str, Any]]]:
     for line in ask(
         "log", "--reverse", "--first-parent", "--format=%H %ct", f"{one.agent.base}..{state.head}"
     ).splitlines():
-        commit, _, t = line.partition(" ")
-        found.append((float(t), {"patch": ask("diff", *plain, f"{commit}^", commit)}))
-        found.append((float(t), {"commit": ask("log", "-1", "--format=%B", commit).strip() or "no message"}))
+        name, _, seconds = line.partition(" ")
+        commit, t = git.sha(name), float(git.count(seconds))
+        found.append((t, {"patch": ask("diff", *plain, f"{commit}^", commit)}))
+        found.append((t, {"commit": ask("log", "-1", "--format=%B", commit).strip() or "no message"}))
     # Only what the agent changed: what the user had not committed when it was born is not its work.
     began = ask("for-each-ref", "--format=%(objectname)", "refs/muster/start").strip() or one.agent.base
     touched = [path for path in ask("diff", *plain, "--name-only", "-z", began, state.state).split("\0") if path]

@@ -440,6 +440,43 @@ def test_a_link_in_the_folder_of_an_agent_is_not_written_through(lab: Lab, part:
     assert lab.trespasses() == []
 
 
+@pytest.mark.parametrize("name", ["near", "far@box", "cop@box"])
+@pytest.mark.parametrize(
+    "part", ["git", "git/HEAD", "git/refs/muster/base", "git/objects/info/alternates", "repo/HEAD"]
+)
+def test_a_link_in_a_git_directory_of_an_agent_is_not_read(lab: Lab, name: str, part: str) -> None:
+    path = lab.folder(name.partition("@")[0]) / part
+    if os.path.lexists(path):
+        path.rename(path.with_name("moved-away"))
+    elif not path.parent.is_dir():
+        return  # only a worktree has a git directory there
+    path.symlink_to(lab.home / ".bashrc")
+    fleet = lab.new_fleet()
+    one = fleet.get(name)
+    for call in (
+        lambda: fleet.git_counts(fleet.survey().statuses),
+        lambda: fleet.diff(one),
+        lambda: fleet.push(one),
+        lambda: fleet.pull(one),
+        lambda: fleet.snapshots(one),
+        lambda: fleet.snapshot(one, "create"),
+        lambda: fleet.uncommitted_files(one),
+        lambda: fleet.playbook(one),
+        lambda: fleet.clone(one, Address("twin"), "", {}),
+    ):
+        with contextlib.suppress(MusterError):
+            call()
+    fleet.destroy(one)
+    assert lab.trespasses() == []
+
+
+def test_a_time_of_a_commit_that_is_no_number_is_no_crash(lab: Lab) -> None:
+    lab.box.lie = lambda verb, said: said.replace(b" ", b" x") if verb == "env" and b"\n" in said else said
+    fleet = lab.new_fleet()
+    with pytest.raises(MusterError, match="where a number was expected"):
+        fleet.playbook(fleet.get("far@box"))
+
+
 # --- what a commit of an agent makes git do on the user's machine
 
 

@@ -172,6 +172,7 @@ is_submodule() { # TOP PATH
 # new one starts with the objects of the user's repository COMMON, if that lies on the same machine.
 do_haves() { # GITDIR|@KEY WANTS OBJECTS FORMAT [COMMON]
   from=$1 want=$2
+  if is_shadow "$from"; then unlinked "$from"; fi
   case $from in
   @*)
     from=$mu_home/repos/${from#@}.git
@@ -241,6 +242,7 @@ do_pack() { # send|explain GITDIR WANT… ^HAVE…
   wanted=$1
   if [ "$1" = send ]; then exec 2>/dev/null; else exec >/dev/null; fi
   sealed
+  if is_shadow "$2"; then unlinked "$2"; fi
   export GIT_DIR="$2"
   shift 2
   for rev; do case $rev in ^*) printf '%s\n' "${rev#^}" ;; esac; done >"$tmp/haves"

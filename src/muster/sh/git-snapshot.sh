@@ -29,12 +29,14 @@ do_snapshot() { # WORKDIR GITDIR SHADOW ID COMMENT
 
 do_snapshots() { # SHADOW
   sealed
+  unlinked "$1"
   git --git-dir="$1" for-each-ref --sort=creatordate \
     --format='%(refname:lstrip=3)%00%(objectname)%00%(creatordate:unix)%00%(subject)' refs/muster/snapshots
 }
 
 do_forget() { # SHADOW ID
   sealed
+  unlinked "$1"
   git --git-dir="$1" rev-parse -q --verify "refs/muster/snapshots/$2" >/dev/null || die 3 "there is no snapshot $2"
   git --git-dir="$1" update-ref -d "refs/muster/snapshots/$2"
 }

@@ -84,13 +84,21 @@ do_info() { # four lines for each agent on stdin, newlines and backslashes in th
 
 tell_all() { # WORKDIR GITDIR SHADOW BRANCH…: a few agents at once; what can be done for all of them takes one process
   at=0
+  : >"$tmp/gits"
   for word; do
-    case $((at % 4)) in 0 | 1) [ -z "$word" ] || printf '%s\0' "$word" ;; esac
+    case $((at % 4)),$word in
+    *, | 3,*) ;;
+    0,*) printf '%s\0' "$word" ;;
+    1,*) printf '%s\0' "$word" && printf '%s\0' "$word" >>"$tmp/gits" ;;
+    2,*) printf '%s\0' "$word" >>"$tmp/gits" ;;
+    esac
     at=$((at + 1))
   done >"$tmp/list"
   # A pipe would be waited for, and a ref is read by the shell itself, byte by byte.
   # shellcheck disable=SC2016  # expanded by the inner shell
   checked=$(xargs -0 sh -c 'find "$@" \( -type p -o -size +8 \( -name HEAD -o -path "*/refs/heads/*" \) \) 2>/dev/null | head -n 1' find <"$tmp/list") || :
+  # shellcheck disable=SC2016
+  checked=$checked$(xargs -0 sh -c 'find "$@" ! -path "*/hooks/*" ! -name index -type l 2>/dev/null | head -n 1' find <"$tmp/gits") || :
   [ -n "$checked" ] || checked=none
   while [ $# -gt 0 ]; do
     tell "$number" "$1" "$2" "$3" "$4" >"$tmp/told.$number" 2>/dev/null &
@@ -108,7 +116,7 @@ do_uncommitted() { # WORKDIR GITDIR SHADOW BRANCH: `XY PATH` for each changed or
 # Hooks, and settings that make git run programs, which the agent added to its git directory.
 planted() {
   [ -f "$shadow/config.seed" ] || return 0 # it is the user's own
-  (cd -- "$gitdir" && cksum hooks/* 2>/dev/null) | grep -vxF -f "$shadow/hooks.seed" | sed 's/^[0-9]* [0-9]* //' | head -n 20
+  (cd -- "$gitdir" && find hooks -type f -exec cksum {} + 2>/dev/null) | grep -vxF -f "$shadow/hooks.seed" | sed 's/^[0-9]* [0-9]* //' | head -n 20
   git config --file "$shadow/config.seed" --no-includes --list >"$tmp/settings" 2>/dev/null || :
   git config --file "$gitdir/config" --no-includes --list 2>/dev/null | grep -vxF -f "$tmp/settings" | sed 's/=.*//' |
     grep -E '^(core\.(fsmonitor|hookspath|sshcommand|pager|editor|askpass|alternaterefscommand|gitproxy|worktree)|alias\.|filter\.|credential\.|gpg\.|include(if)?\.|url\.|pager\.|sequence\.|diff\.(external|.*\.(command|textconv))$|(difftool|mergetool)\.|merge\..*\.driver$|uploadpack\.packobjectshook$|remote\..*\.(uploadpack|receivepack|vcs)$|submodule\..*\.update$)' |

@@ -67,6 +67,13 @@ idle() { # GITDIR: refuse while a merge, rebase or pick is under way there
 # whose configuration the agent did not write, on a copy of the agent's index.
 # With BRANCH it also works when the work dir is gone and the git dir, which lies elsewhere, is not: then `gone` is set, and
 # there are only commits.
+unlinked() { # GITDIR…: refuse if git would follow a link in one of them; it runs no hook for muster, and reads a copy of the index
+  linked=$(find "$@" ! -path '*/hooks/*' ! -name index -type l 2>/dev/null | head -n 1)
+  [ -z "$linked" ] || refuse "$linked is a link, and git would read what it leads to" "remove it"
+}
+
+is_shadow() { case $1 in */agents/*/git) ;; *) return 1 ;; esac } # not a repository of the user's
+
 enter() { # WORKDIR GITDIR SHADOW [BRANCH]
   sealed
   workdir=$1 gitdir=$2 shadow=$3 branch=${4-} gone='' damaged=''
@@ -86,6 +93,11 @@ enter() { # WORKDIR GITDIR SHADOW [BRANCH]
   [ "${checked-}" = none ] || find . ${gitdir:+"$gitdir"} -type p >"$tmp/pipes" 2>/dev/null || :
   if [ -s "$tmp/pipes" ] && grep -qE '^/|/\.git' "$tmp/pipes"; then
     refuse "git would wait for ever for the named pipe $(grep -E '^/|/\.git' "$tmp/pipes" | head -n 1)" "remove it"
+  fi
+  if [ "${checked-}" != none ]; then
+    # A repository of the user's own may have links; what muster made has none, so these are the agent's.
+    unlinked "$shadow"
+    case $gitdir in "${shadow%/agents/*}"/*) [ -L "$gitdir" ] || unlinked "$gitdir" ;; esac # `look` refuses such a link
   fi
   look
   [ ! -e "$tmp/index" ] || rm -f "$tmp/index"

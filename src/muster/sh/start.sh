@@ -2,6 +2,7 @@
 # start ID MEMORY COLS ROWS [PROGRAM]: a tmux session for the agent; prints what PROGRAM, its client, says of its version.
 # 17: it runs already. 5: the limit cannot be kept.
 (mu_enter "$1") || exit
+[ ! -h "$mu_home/work/$1" ] || die 1 "the work dir was replaced by a link: $mu_home/work/$1"
 # Neither a link in the place of the file nor one that is made in this moment is written through.
 rm -f "$mu_home/agents/$1/launch-env" "$mu_home/agents/$1/cgroup"
 set -C
