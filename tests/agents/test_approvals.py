@@ -26,9 +26,16 @@ DELIVERIES = 200
 STANDINS = 8
 #: One process for all messages: it is the keys that are tried, and not the start of Python.
 SENDER = """
-import json, sys, threading, time
-from muster import Fleet
+import json, random, sys, threading, time
+from muster import Fleet, tmux
 from muster.errors import MusterError, Stuck
+
+# The way to a host takes a while, and a dialog may open meanwhile: without the check on the host its Yes would be pressed.
+def late(*words, press=tmux.press, **more):
+    time.sleep(random.choice([0, 0, 0.2]))
+    return press(*words, **more)
+
+tmux.press = late
 
 def send(one):
     for n in range(int(sys.argv[1])):
@@ -55,7 +62,13 @@ def configured(name: str, folder: Path) -> str:
     kind = agent_type(name, {})
     argv = [sys.executable, standin.__file__, name, "{name}", f"{folder}/{{name}}"]
     words = {"argv": argv, "speaks": True, "receipt": "prompt", "clear": list(kind.clear), "box": kind.box}
-    words |= {"input": kind.input, "dialog": kind.dialog, "yes": list(kind.yes), "no": list(kind.no)}
+    words |= {
+        "input": kind.input,
+        "cursor": kind.cursor,
+        "dialog": kind.dialog,
+        "yes": list(kind.yes),
+        "no": list(kind.no),
+    }
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in words.items()]
     return "\n".join(["[types.standin]", *lines, ""])
 

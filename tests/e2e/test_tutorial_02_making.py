@@ -120,7 +120,7 @@ def test_a_type_that_there_is_not_is_answered_with_those_that_there_are(e2e: E2e
     result = e2e.run('muster create fix-login cluade -m "Fix the login test"', comment="A misspelt type.")
     expect(result).to_exit_with(2)
     expect(result.stderr).to_contain("there is no agent type 'cluade'")
-    expect(result.stderr).to_contain("known types: claude, codex, command, mini, opencode, pi, replay")
+    expect(result.stderr).to_contain("known types: claude, codex, command, copilot, mini, opencode, pi, replay")
     assert not branches(e2e)
 
 

@@ -745,7 +745,11 @@ muster wait calc --until waiting""",
 @pytest.mark.parametrize(
     ("text", "says", "hint"),
     [
-        ("", "there is no agent type 'shout'", "known types: claude, codex, command, mini, opencode, pi, replay"),
+        (
+            "",
+            "there is no agent type 'shout'",
+            "known types: claude, codex, command, copilot, mini, opencode, pi, replay",
+        ),
         ('[types.shout]\nprompt = "environment"\n', "[types.shout] needs argv", "argv = "),
         ('[types.shout]\nargv = ["cat"]\nprompt = "loud"\n', "[types.shout] prompt", "argument, environment or typed"),
         ('[types.shout]\nargv = ["cat"]\npromt = "typed"\n', "[types.shout] has no key 'promt'", "prompt"),

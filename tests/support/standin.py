@@ -91,7 +91,8 @@ class Standin:
     def draw(self) -> None:
         below = self.question if self.dialog else self.box(self.holds)
         lines = [*self.said[-10:], "", *below]
-        sys.stdout.write("\x1b[H\x1b[2J" + "\r\n".join(lines))
+        # The cursor, which some clients show in their box only, is left in its last line.
+        sys.stdout.write("\x1b[H\x1b[2J" + "\r\n".join(lines) + ("\x1b[?25l" if self.dialog else "\x1b[?25h"))
         sys.stdout.flush()
 
     def key(self, text: str) -> None:
