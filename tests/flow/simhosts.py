@@ -290,11 +290,11 @@ class SimHost:
         one = self.truth.agents[self.name].get(key)
         if verb == "look":
             rule = "─" * 40
-            return f"{self.truth.t} |||\n{rule}\n❯ {self.box.get(key, '')}\n{rule}\n".encode()
+            return f"||||\n1\n{rule}\n❯ {self.box.get(key, '')}\n{rule}\n".encode()
         if verb == "paste":
             self.typed[key] = "".join(input.decode().splitlines(keepends=True)[int(keys[1]) :])
             self.box[key] = self.typed[key]
-        elif verb == "press" and keys[2:] == ("Enter",) and one is not None:
+        elif verb == "press" and keys[3:] == ("Enter",) and one is not None:
             one.told, one.heard = one.told + 1, self.truth.t
             self.files[key]["ev/prompt"] = json.dumps({"t": self.truth.t, "text": self.box.pop(key, "")}).encode()
         return b""

@@ -135,7 +135,7 @@ TYPE = AgentType(
     hands=True,
     memory=250,
     versions={
-        "oldest": "0.73.1",
+        "oldest": "0.70.2",
         "newest": "0.73.1",
         "install": "0.73.1",
         "by": "npm install -g @mariozechner/pi-coding-agent@{version}",
