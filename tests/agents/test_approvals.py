@@ -77,6 +77,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
+@pytest.mark.timeout(900)  # on a busy machine messages wait longer between two dialogs
 @pytest.mark.parametrize("client", CLIENTS)
 def test_no_dialog_is_approved_by_200_messages(world: World, client: str, record_property: Any) -> None:
     path = world.home / ".config" / "muster" / "config.toml"
