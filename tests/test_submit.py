@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from muster import tmux
+from muster import bindings, tmux
 from muster.flow import artifacts, result
 
 from .conftest import SRC, World
@@ -125,6 +125,19 @@ def test_a_result_is_one_line_with_all_that_was_said(agent: Agent) -> None:
     assert found == result.Result("blocked", NASTY, "no key\n", ("one", "--two=2"), ("log.txt",), found.t)
     assert agent.kept == {"log.txt": b"log"}
     assert (agent.dir / "artifacts" / "log.txt").stat().st_mode & 0o77 == 0
+
+
+def test_a_result_is_sealed_with_the_key_of_its_agent(agent: Agent) -> None:
+    agent.env["MUSTER_RESULT_KEY"] = "k" * 64
+    (agent.work / ".git").mkdir()  # a repository of another kind, or a broken one, is not asked
+    agent.env["GIT_DIR"] = "/nowhere"
+    assert agent.run("--outcome", "ok", "--summary", NASTY).returncode == 0
+    line = agent.result.read_text().removesuffix("\n")
+    found = result.read(line.encode())
+    assert isinstance(found, result.Result) and found.summary == NASTY
+    assert bindings.is_sealed(line, "k" * 64)
+    assert not bindings.is_sealed(line, "x" * 64)
+    assert not bindings.is_sealed(line.replace('"ok"', '"failed"'), "k" * 64)
 
 
 def test_the_last_submit_counts_also_for_artifacts(agent: Agent) -> None:

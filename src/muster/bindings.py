@@ -194,6 +194,42 @@ def named(home: str, place: str, name: str) -> bool:
     return any(copy is not None and copy.agent.name == name for copy in copies)
 
 
+def result_key(home: str, agent_id: str) -> str:
+    """Return the key with which the agent's `submit` seals its result. It follows from a secret of this state folder."""
+    import hashlib
+
+    path = os.path.join(home, "bindings", "secret")
+    try:
+        with open(path, "rb") as file:
+            secret = file.read()
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(os.urandom(32))
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)  # whoever comes first has made it
+        os.unlink(temporary)
+        with open(path, "rb") as file:
+            secret = file.read()
+    return hashlib.sha256(secret + agent_id.encode()).hexdigest()
+
+
+def is_sealed(result: str, key: str) -> bool:
+    """Whether the first line of a `result.json` was sealed with this key, as sh/agent/submit.sh does it."""
+    import hashlib
+
+    body, mark, seal = result.rstrip("\n").rpartition(',"seal":"')
+    if not mark or not seal.endswith('"}'):
+        return False
+    data = f"{key}\n{body}".encode("utf-8", "surrogateescape")
+    # git's name of a blob; a repository chooses between two kinds.
+    digest = hashlib.sha256 if len(seal) == 66 else hashlib.sha1
+    return digest(b"blob %d\0" % len(data) + data).hexdigest() == seal[:-2]
+
+
 def _path(home: str, place: str, agent_id: str) -> str:
     if not is_id(agent_id):
         raise ValueError(f"{agent_id!r} is no id of an agent")

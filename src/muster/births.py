@@ -67,7 +67,7 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
         agent = workdirs.lay(fleet, host, agent, plan)
         workdirs.furnish(fleet, host, agent, plan)
         fleet.step("create", "seed", agent.name)
-        agent, files = _prepare(kind, agent, spec, session, rules)
+        agent, files = _prepare(kind, agent, spec, session, rules, fleet.result_key(agent.id))
         # Until the record is written the host has the one that claimed the name.
         fleet.bind(host, agent, first._replace(folder=""))
         store.write(host, agent, {**files, **notify.files(fleet, host, agent)})
@@ -231,11 +231,11 @@ def _rules(fleet: Fleet, spec: Spec) -> dict[str, list[str]]:
 
 
 def _prepare(
-    kind: AgentType, agent: Agent, spec: Spec, session: dict[str, bytes] | None, rules: dict[str, list[str]]
+    kind: AgentType, agent: Agent, spec: Spec, session: dict[str, bytes] | None, rules: dict[str, list[str]], key: str
 ) -> tuple[Agent, dict[str, bytes]]:
     """The record in full and every file the wrapper reads."""
     ready = _command(kind, agent, spec, session or {}, rules)
-    env = {**kind.env, **spec.env, "MUSTER_AGENT": agent.name}
+    env = {**kind.env, **spec.env, "MUSTER_AGENT": agent.name, "MUSTER_RESULT_KEY": key}
     lines = [f"export {key}={shlex.quote(value)}\n" for key, value in env.items()]
     for key, folders in spec.paths.items():
         front = ":".join(os.path.normpath(os.path.join(agent.workdir, folder)) for folder in folders)

@@ -46,7 +46,9 @@ REASON = {
 def changed(alarms: tuple[Alarm, ...], now: float) -> list[Evidence]:
     """Return what `explain` shows of fields that an agent's host tells differently from what muster wrote."""
     return [
-        Evidence(
+        Evidence("result", now, "result.json was not written by this agent's own submit; it does not count")
+        if alarm.field == "result"
+        else Evidence(
             "record", now, f"{alarm.field} is {alarm.told!r} on its host, muster wrote {alarm.recorded!r}; ignored"
         )
         for alarm in alarms

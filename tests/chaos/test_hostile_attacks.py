@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import stat
 import subprocess
 import tarfile
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from muster.errors import MusterError, NotFound, Refused
+from muster.flow import result
 from muster.model import Address, Spec
 
 from .hostile import SECRET, Lab
@@ -677,3 +679,32 @@ def test_a_changed_file_that_the_users_configuration_includes_is_told(
     (lab.project / ".git/more").write_text("[core]\n\tfsmonitor = evil\n")
     (line,) = _warnings(lab, capsys, "diff", "quiet")
     assert "include.path more (changed)" in line
+
+
+# --- a neighbour's result
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["made up", "copied"])
+def test_a_result_that_another_agent_wrote_does_not_count(lab: Lab, copied: bool) -> None:
+    """Neither one that it made up, nor its own, sealed with its own key."""
+    forged = (lab.folder("cop") / "result.json").read_text()
+    if not copied:
+        forged = forged.replace("fine", "mine")
+    (lab.folder("far") / "result.json").write_text(forged)
+    status = lab.new_fleet().get("far@box").status
+    assert [alarm.field for alarm in status.alarms] == ["result"]
+    assert result.of(status) == result.FOREIGN
+    honest = lab.new_fleet().get("cop@box").status
+    assert honest.alarms == () and isinstance(result.of(honest), result.Result)
+
+
+def test_each_agent_has_a_key_of_its_own_that_no_record_holds(lab: Lab) -> None:
+    keys = [
+        line.split("=")[1]
+        for name in ("far", "cop")
+        for line in (lab.folder(name) / "env").read_text().splitlines()
+        if line.startswith("export MUSTER_RESULT_KEY=")
+    ]
+    assert len(set(keys)) == 2
+    assert not any(key in (lab.folder(name) / "agent.json").read_text() for key in keys for name in ("far", "cop"))
+    assert stat.S_IMODE((lab.state / "bindings/secret").stat().st_mode) == 0o600

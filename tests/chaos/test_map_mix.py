@@ -239,6 +239,13 @@ def test_the_agents_of_a_killed_run_are_harvested_and_ended_by_runs_stop(world: 
     assert world.run("runs", "stop", "dead").code == 2, "there is nothing left to stop"
 
 
+def start_at_once(world: World, count: int) -> None:
+    """Let runs start so many agents at once, however busy this machine is."""
+    settings = world.home / ".config" / "muster" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f"[limits]\nload = 1000\nstart = {count}\n")
+
+
 def test_a_task_that_had_ended_well_is_not_cancelled_by_runs_stop(world: World, tmp_path: Path) -> None:
     """Its process is killed before it has seen that one agent is done and that another has submitted."""
     go = tmp_path / "go"
@@ -246,9 +253,7 @@ def test_a_task_that_had_ended_well_is_not_cancelled_by_runs_stop(world: World, 
         f"while [ ! -e {go} ]; do sleep 0.05; done; case {{item}} in a) exit 0 ;; b) exec sleep 1000 ;; "
         "c) submit --outcome ok --summary fine && exec sleep 1000 ;; d) exit 3 ;; esac"
     )
-    settings = world.home / ".config" / "muster" / "config.toml"
-    settings.parent.mkdir(parents=True)
-    settings.write_text("[limits]\nload = 1000\nstart = 4\n")  # all four at once, however busy this machine is
+    start_at_once(world, 4)
     words = ("map", "--max-agents", "4", "--retries", "0", "-a", "command", "--", "sh", "-c", script)
     argv = [str(world.bin / "muster"), *words]
     process = subprocess.Popen(argv, cwd=world.repo, env=world.env, stdin=-1, stdout=-3, stderr=-3)
@@ -267,6 +272,26 @@ def test_a_task_that_had_ended_well_is_not_cancelled_by_runs_stop(world: World, 
     world.ok("runs", "stop", name)
     tasks = {task["item"]: task["outcome"] for task in world.ok("runs", "show", name, "--json").json["tasks"]}
     assert tasks == {"a": "ok", "b": "cancelled", "c": "ok", "d": "failed"}
+
+
+def test_a_result_that_a_neighbour_wrote_is_refused_and_the_task_tried_again(world: World, tmp_path: Path) -> None:
+    """The honest agent has submitted; before it ends, its neighbour changes the summary."""
+    submitted, forged = tmp_path / "submitted", tmp_path / "forged"
+    honest = f"submit --outcome ok --summary honest; touch {submitted}; while [ ! -e {forged} ]; do sleep 0.05; done"
+    other = (
+        f"while [ ! -e {submitted} ]; do sleep 0.05; done; for file in $MUSTER_AGENT_DIR/../*/result.json; do "
+        f"sed s/honest/forged/ $file >{tmp_path}/x; cp {tmp_path}/x $file; done; touch {forged}"
+    )
+    script = f"case {{item}} in a) {honest} ;; b) {other} ;; esac"
+    start_at_once(world, 2)
+    words = ("map", "--run", "m", "--max-agents", "2", "-a", "command", "--", "sh", "-c", script)
+    world.ok(*words, input=b"a\nb\n")
+    first, second = (
+        json.loads((world.muster_home / f"runs/m/tasks/0001-a/attempt-{number}/outcome.json").read_text())
+        for number in (1, 2)
+    )
+    assert first["outcome"] == "invalid" and "own submit did not write it" in first["reason"]
+    assert (second["outcome"], second["summary"]) == ("ok", "honest")
 
 
 def test_what_an_agent_changed_and_hands_over_is_never_in_memory_as_a_whole(world: World, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import io
 import itertools
 import json
 import random
+import re
 import subprocess
 import time
 from collections import Counter, deque
@@ -22,6 +23,7 @@ from typing import IO, Any
 from unittest import mock
 
 from muster import Address, Fleet, Host, Spec
+from muster.agents.replay_player import _sealed
 from muster.errors import MusterError, TimedOut, Unreachable
 from muster.fanout import APART, Outcome
 from muster.flow import conduct
@@ -193,9 +195,15 @@ class SimHost:
             for path in ("agent.json", "ev/started", "ev/ready", "ev/stopped", "ev/prompt"):
                 if path in files:
                     lines.append(f"file {key}/{path}\t{files[path].decode().rstrip()}")
-            lines += [f"file {key}/{path}\t{json.dumps(value)}" for path, value in extra.items()]
+            lines += [f"file {key}/{path}\t{self._line(key, path, value)}" for path, value in extra.items()]
         lines += [f"file ../names/{name}\t{key}" for name, key in self.names.items() if what != "one" or key in chosen]
         return "\n".join(lines).encode() + b"\n" + b"\n".join(tails)
+
+    def _line(self, key: str, path: str, value: Any) -> str:
+        if path != "result.json":
+            return json.dumps(value)
+        (secret,) = re.findall(rb"MUSTER_RESULT_KEY=(\w+)", self.files[key]["env"])
+        return _sealed(value[:-1], secret.decode()).rstrip()
 
     def _shown(self, one: One, t: float, reset: float, crowded: bool) -> tuple[str, dict[str, Any]]:
         """What tmux says of its session, and the files that it has written by now."""
@@ -214,7 +222,7 @@ class SimHost:
         if one.end == "silent":
             return alive, {"ev/turn-end": {"t": max(over, one.heard + 0.5 if one.told else 0.0), "text": "Well."}}
         assert one.end == "ok"
-        return alive, {"ev/turn-end": {"t": over, "text": "Done."}, "result.json": json.loads(RESULT)}
+        return alive, {"ev/turn-end": {"t": over, "text": "Done."}, "result.json": RESULT}
 
     # What muster does with it
 
@@ -230,6 +238,8 @@ class SimHost:
         found = _untar(input)
         if new:
             self.files[key]["agent.json"] = found[new]
+        if "env" in found:
+            self.files[key]["env"] = found["env"]
         return b""
 
     def _start(self, key: str, *size: str, input: bytes) -> Answer:

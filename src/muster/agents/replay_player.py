@@ -1,12 +1,13 @@
 """Plays a recorded playbook in a terminal and leaves the evidence a real coding client leaves: events, a
 transcript, usage, files, commits, a result. It is copied to hosts and runs there alone (python3 >= 3.7), so it
-knows nothing of muster beyond `$MUSTER_AGENT_DIR`, `$MUSTER_RESULT` and `$MUSTER_PROMPT`. Exit codes of its own:
+knows nothing of muster beyond `$MUSTER_AGENT_DIR`, `$MUSTER_RESULT`, `$MUSTER_RESULT_KEY` and `$MUSTER_PROMPT`. Exit codes of its own:
 2 a playbook it cannot play, 9 a step that could not be done, 130 Ctrl-C twice.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -59,6 +60,13 @@ KINDS: dict[str, tuple[str, dict[str, str]]] = {
     "title": ("text", {}),
     "print": ("text", {}),
 }
+
+
+def _sealed(body: str, key: str) -> str:
+    """Return a result, given without its last brace, with the seal of its agent: as sh/agent/submit.sh."""
+    data = f"{key}\n{body}".encode("utf-8", "replace")
+    seal = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+    return f'{body},"seal":"{seal}"}}\n'
 
 
 def _whole(value: Any) -> bool:
@@ -912,6 +920,9 @@ class Player:
         if not path:
             self._fail("there is no $MUSTER_RESULT to submit to")
         self._announce("submit", outcome)
+        key = os.environ.get("MUSTER_RESULT_KEY")
+        if key and text.endswith(("}", "}\n")):
+            text = _sealed(text.rstrip("\n")[:-1], key)
         replace(path, text.encode("utf-8", "replace"))
         self._tool("submit", outcome, "", 0)
 

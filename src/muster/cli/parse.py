@@ -154,11 +154,17 @@ def run(verb: str, words: list[str]) -> int:
         code: int = module.run(args, fleet)
     finally:
         for address, alarms in fleet.alarmed.items():
-            fields = ", ".join(alarm.field for alarm in alarms)
-            render.note(
-                f"warning: the record of {address} was changed behind muster's back ({fields}); muster goes by its own copy."
-                f"\n  muster explain {address}"
-            )
+            fields = ", ".join(alarm.field for alarm in alarms if alarm.field != "result")
+            if fields:
+                render.note(
+                    f"warning: the record of {address} was changed behind muster's back ({fields}); muster goes by its own copy."
+                    f"\n  muster explain {address}"
+                )
+            if any(alarm.field == "result" for alarm in alarms):
+                render.note(
+                    f"warning: the result of {address} was not written by its own submit; it does not count."
+                    f"\n  muster explain {address}"
+                )
         for common, changes in fleet.repositories.items():
             render.note(_changed_repository(common, changes))
     return code

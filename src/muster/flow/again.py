@@ -31,7 +31,7 @@ def take(fleet: Fleet, wish: improve.Wish, run: Run, say: conduct.Say) -> list[s
             if name not in open_ones or not status.result:
                 continue
             task, last = open_ones[name]
-            found = result.read(status.result.encode("utf-8", "surrogateescape"))
+            found = result.of(status)
             claimed = (last.outcome or {}).get("claimed")
             if not isinstance(found, result.Result) or json.loads(json.dumps(found._asdict())) == claimed:
                 continue

@@ -189,7 +189,7 @@ class FleetField:
         part("status", lambda: put("status.json", _json(_shown(status))))
         if status.result:
             put("result.json", status.result.encode("utf-8", "surrogateescape"))
-            found = result.read(status.result.encode("utf-8", "surrogateescape"))
+            found = result.of(status)
             if isinstance(found, result.Result):
                 told["claimed"] = found._asdict()
                 told["summary"] = found.summary

@@ -10,6 +10,8 @@ import math
 import re
 from typing import Any, NamedTuple
 
+from .. import Status
+
 VERSION = 1
 OUTCOMES = ("ok", "blocked", "failed")
 #: In bytes, as in sh/agent/submit.sh and docs/schemas/result.json.
@@ -50,6 +52,9 @@ class Flaw(NamedTuple):
         return f"the result cannot be taken: {self.what}"
 
 
+FOREIGN = Flaw("this agent's own submit did not write it", "run the submit on your PATH")
+
+
 def read(raw: bytes) -> Result | Flaw:
     """The result in the bytes of a `result.json`. Keys that are not known are passed over."""
     if len(raw) > RESULT_MOST:
@@ -63,6 +68,14 @@ def read(raw: bytes) -> Result | Flaw:
     if not isinstance(data, dict):
         return Flaw(f"it is {_kind(data)} where a JSON object should be", "let submit write it")
     return _version(data) or _outcome(data) or _texts(data) or _artifacts(data) or _time(data) or _result(data)
+
+
+def of(status: Status) -> Result | Flaw:
+    """The result that an agent submitted: one that its own `submit` did not write is flawed, whatever it says."""
+    found = read(status.result.encode("utf-8", "surrogateescape"))
+    if isinstance(found, Result) and any(alarm.field == "result" for alarm in status.alarms):
+        return FOREIGN
+    return found
 
 
 def words_back(flaw: Flaw) -> str:

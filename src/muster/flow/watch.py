@@ -127,7 +127,7 @@ def watch(status: Status | None, memo: Memo, now: float, rules: Rules) -> tuple[
 
 def came_to_its_end(status: Status, memo: Memo, rules: Rules) -> Act | None:
     """Return how an agent ended, or what it submitted; None if it was still at work."""
-    found = result.read(status.result.encode()) if status.result else None
+    found = result.of(status) if status.result else None
     if isinstance(found, result.Result):
         return Act("end", outcome=found.outcome, reason=found.reason, claimed=True)
     if status.state in ("done", "failed"):
@@ -136,11 +136,11 @@ def came_to_its_end(status: Status, memo: Memo, rules: Rules) -> Act | None:
 
 
 def _valid(status: Status) -> bool:
-    return isinstance(result.read(status.result.encode()), result.Result)
+    return isinstance(result.of(status), result.Result)
 
 
 def _submitted(status: Status, memo: Memo, now: float) -> tuple[Act, Memo]:
-    found = result.read(status.result.encode())
+    found = result.of(status)
     live = status.state not in ENDED
     if isinstance(found, result.Result):
         memo = memo._replace(submitted=memo.submitted or now)
@@ -158,7 +158,8 @@ def _without(act: Act, memo: Memo) -> Act:
     """An end without a result; where one was sent back and no other came, it is that one that counts."""
     if not memo.flawed or act.outcome not in ("failed", "ok"):
         return act
-    return act._replace(outcome="invalid", reason=str(result.read(memo.flawed.encode())))
+    flaw = result.read(memo.flawed.encode("utf-8", "surrogateescape"))
+    return act._replace(outcome="invalid", reason=str(flaw if isinstance(flaw, result.Flaw) else result.FOREIGN))
 
 
 def _ended(status: Status, rules: Rules) -> Act:

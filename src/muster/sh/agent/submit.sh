@@ -1,7 +1,7 @@
 #!/bin/sh
 # submit: how an agent says that its task has ended, and how. It checks what is said, copies artifacts into the agent's folder and
-# writes $MUSTER_RESULT: one line of ASCII JSON, there in whole or not at all. It helps an honest agent to say it right; it
-# protects nobody from another one, so all of it is checked again where the result is harvested (docs/result.md).
+# writes $MUSTER_RESULT: one line of ASCII JSON, there in whole or not at all, sealed with the key of its agent. What it says is a claim,
+# so all of it is checked again where the result is harvested (docs/result.md).
 LC_ALL=C
 export LC_ALL
 unset CDPATH
@@ -282,8 +282,14 @@ options artifacts "$@"
 		number=$((number + 1))
 		cat "$tmp/escalate.$number.json" || exit 1
 	done
-	printf '],"artifacts":[' && json 1 <"$tmp/names" && printf '],"t":%s}\n' "$(date +%s)" || exit 1
+	printf '],"artifacts":[' && json 1 <"$tmp/names" && printf '],"t":%s' "$(date +%s)" || exit 1
 ) >"$part" || fail "cannot write to $dir"
+seal=''
+if [ -n "${MUSTER_RESULT_KEY:-}" ]; then
+	# It tells this agent's result from one that another agent wrote here. In / no repository chooses another kind of hash.
+	seal=$({ printf '%s\n' "$MUSTER_RESULT_KEY" && cat "$part"; } | (unset GIT_DIR && cd / && git hash-object --stdin)) || fail "git does not work here"
+fi
+printf '%s}\n' "${seal:+,\"seal\":\"$seal\"}" >>"$part" || fail "cannot write to $dir"
 [ "$(($(wc -c <"$part")))" -le "$result_most" ] || wrong "the result is larger than 1 MB" "shorten the summary, or put it into a file and add --artifact FILE"
 # Something else may stand in the way of both; what mv would put into a folder goes nowhere.
 rm -rf -- "$dir/artifacts" || fail "cannot replace $dir/artifacts"
