@@ -74,7 +74,7 @@ def step(root: Path, kind: str, name: str, value: str) -> None:
         elif kind == "remove":
             path.unlink()
         elif kind == "exec":
-            path.chmod(path.lstat().st_mode ^ 0o111) if not path.is_symlink() else None
+            path.chmod(path.lstat().st_mode ^ 0o111) if path.is_file() and not path.is_symlink() else None
         elif kind == "rename":
             (root / value).parent.mkdir(parents=True, exist_ok=True)
             path.rename(root / value)

@@ -216,6 +216,34 @@ def folders(lab: Lab) -> list[Path]:
     ]
 
 
+#: Fields of a record that say where something is, with values that would lead a verb there if it believed them.
+PLACES: dict[str, tuple[str, ...]] = {
+    "mode": ("copy", "worktree", "mirror", "in-place"),
+    "repo": ("{home}", "{other}", "{project}", "{here}"),
+    "source": ("{other}/.git", "{project}/.git"),
+    "common": ("{other}/.git", "{project}/.git"),
+    "gitdir": ("{other}/.git", "{project}/.git", ""),
+    "branch": ("main", "HEAD", "-D", "private", "refs/heads/main"),
+    "base": ("{foreign}", "{withheld}"),
+    "workdir": ("{home}/private", "{other}", "{home}/.ssh"),
+    "cwd": ("{home}/private", "{other}"),
+    "folder": ("{home}/private", "{other}"),
+    "origin": ("{other}",),
+}
+
+
+def relocate(lab: Lab, rng: random.Random, name: str) -> str:
+    """Rewrite the places in the record of an agent, as one does that knows what each field is for."""
+    path = lab.folder(name) / "agent.json"
+    facts = {key: str(getattr(lab, key)) for key in ("home", "other", "project", "here", "foreign", "withheld")}
+    changed = {
+        field: rng.choice(PLACES[field]).format(**facts) for field in rng.sample(list(PLACES), rng.choice([1, 2, 3, 5]))
+    }
+    with contextlib.suppress(OSError, ValueError):
+        path.write_text(json.dumps(json.loads(path.read_text()) | changed) + "\n")
+    return f"{name}: {changed}"
+
+
 def tamper(lab: Lab, rng: random.Random) -> str:
     """Change one field of a file that holds JSON, or its text; returns what was done."""
     names = [path for state in (lab.far, lab.state) for path in state.glob("names/*")]
@@ -304,12 +332,16 @@ def test_what_a_host_says_leads_no_verb_out_of_the_agents_own_places(lab: Lab, c
     rng = random.Random(f"hostile host {chunk}")
     for number in range(CASES):
         lab.reset()
-        said = [rng.choice([tamper, tamper, tamper, plant, lying])(lab, rng) for _ in range(rng.choice([1, 1, 2, 4]))]
+        verb = rng.choice([*VERBS, *VERBS, *ALONE])
+        name = rng.choice(["far@box", "far@box", "cop@box", "near"])
+        said = [
+            rng.choice([tamper, tamper, tamper, plant, lying])(lab, rng) for _ in range(rng.choice([0, 1, 1, 2, 4]))
+        ]
+        if not said or rng.random() < 0.2:
+            said.append(relocate(lab, rng, name.removesuffix("@box")))
         if rng.random() < 0.25:
             shutil.rmtree(lab.state / "bindings")
             said.append("no local records")
-        verb = rng.choice([*VERBS, *VERBS, *ALONE])
-        name = rng.choice(["far@box", "far@box", "cop@box", "near"])
         case = f"case {chunk}.{number}: {verb} {name if verb in VERBS else ''} after {said}"
         result: object = None
         fleet = lab.new_fleet()

@@ -161,7 +161,8 @@ def test_an_agent_that_cannot_be_attached_to_is_an_error_of_the_connect_command(
 
 def test_a_daemon_without_the_environment_and_session_of_its_test_is_found(session: Session) -> None:
     session.e2e.run("env -i setsid -f sleep 1005; cd /; env -i setsid -f sh -c 'env -i setsid -f sleep 1006'")
-    terminal = session.e2e.terminal("env -i setsid -f sleep 1007; echo started")
+    # The shell stays: what has not left its session yet when a terminal closes ends with it.
+    terminal = session.e2e.terminal("env -i setsid -f sleep 1007; echo started; read line")
     expect(terminal.screen).to_show("started")
     found = eventually(lambda: _sleepers(session) if len(_sleepers(session)) == 3 else None)
     assert sorted(found) == ["sleep 1005", "sleep 1006", "sleep 1007"]

@@ -144,16 +144,20 @@ class Territory:
                 time.sleep(0.02)
 
     def remove(self) -> None:
-        def open_up(function: object, path: str, error: object) -> None:
-            # A folder that a test made unreadable is in the way of its removal.
-            try:
-                os.chmod(os.path.dirname(path), 0o700)
-                os.chmod(path, 0o700)
-                os.unlink(path) if not os.path.isdir(path) or os.path.islink(path) else shutil.rmtree(path)
-            except OSError:
-                pass
+        """Remove the folder with everything in it, also what a test made unreadable."""
+        _open_up(str(self.root))
+        for folder, names, _ in os.walk(self.root):  # from the top: each folder is opened before it is entered
+            for name in names:
+                _open_up(os.path.join(folder, name))
+        shutil.rmtree(self.root, ignore_errors=True)
 
-        shutil.rmtree(self.root, onerror=open_up)
+
+def _open_up(path: str) -> None:
+    try:
+        if not os.path.islink(path):
+            os.chmod(path, 0o700)
+    except OSError:
+        pass
 
 
 class Place(Territory):
