@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from . import git
 from .errors import MusterError, NotFound, Refused, UsageError
-from .host import CommandFailed, Found, Host, checked, script
+from .host import CommandFailed, Found, Host, checked, script, shell_file
 from .model import MODES, Agent, Spec
 
 if TYPE_CHECKING:
@@ -283,20 +283,32 @@ def _clone(host: Host, plan: Plan, workdir: str, shadow: str, agent: Agent) -> g
 
 def _copy(source: Host, folder: str, host: Host, workdir: str) -> None:
     checked(host, "unpack", workdir, "--make", what="cannot make the work dir")
-    _pipe(source, ["tar", "-cf", "-", "-C", folder, "."], host, workdir)
+    argv = ["sh", "-c", shell_file("pack"), "muster-pack", source.home, folder]
+    if _pipe(source, argv, host, workdir) == REPLACED:
+        raise Refused(f"{folder} was replaced by a link, which is not followed", "look at it: ls -ld " + folder)
 
 
-def _pipe(source: Host, argv: list[str], host: Host, workdir: str) -> None:
-    """The tar that `argv` makes on one host, unpacked on another."""
+#: Exit code of sh/pack.sh for a folder that is a link now.
+REPLACED = 5
+
+
+def _pipe(source: Host, argv: list[str], host: Host, workdir: str) -> int:
+    """Unpack on one host the tar that `argv` makes on another; returns the exit code of that: 0, 1 (a file changed meanwhile) or REPLACED."""
     packing = source.stream(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert packing.stdout
+    failure: MusterError | None = None
     try:
         checked(host, "unpack", workdir, input=packing.stdout, what=f"cannot copy to {workdir}")
+    except MusterError as error:
+        failure = error
     finally:
         packing.stdout.close()
         code = packing.wait()
-    if code not in (0, 1):
+    if failure and code != REPLACED:  # then there was nothing to unpack
+        raise failure
+    if code not in (0, 1, REPLACED):
         raise MusterError("the folder could not be read whole", "look at the message of tar above")
+    return code
 
 
 def _not_inside(home: str, folder: str) -> None:

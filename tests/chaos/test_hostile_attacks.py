@@ -414,6 +414,16 @@ def test_a_folder_that_became_a_link_is_not_read(lab: Lab, part: str) -> None:
     assert (lab.home / "private/1.raw").stat().st_atime == 1
 
 
+def test_a_work_dir_that_became_a_link_is_not_cloned(lab: Lab) -> None:
+    work = lab.far / "work" / lab.one_id("cop")
+    work.rename(work.with_name("moved-away"))
+    work.symlink_to(lab.home / ".ssh")
+    fleet = lab.new_fleet()
+    with pytest.raises(Refused, match="replaced by a link"):
+        fleet.clone(fleet.get("cop@box"), Address("twin", ""), "", {})
+    assert lab.trespasses() == [] and "twin" not in [one.agent.name for one in lab.new_fleet().survey().statuses]
+
+
 @pytest.mark.parametrize(
     "part", ["bin", "launch-env", ".", "screen", "agent.json", "events.jsonl", "ev", "notify", "env"]
 )

@@ -33,6 +33,9 @@ INTEGRATED = (
     "home/plain",
     "home/project/a.txt",
     "home/project/b.txt",
+    # What `plant` moved aside in a work dir is new there, and comes home as uncommitted work.
+    "home/project/moved-a.txt",
+    "home/project/moved-b.txt",
     "home/project/.git/index",
     "home/project/.git/logs/HEAD",
 )
