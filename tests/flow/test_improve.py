@@ -990,6 +990,41 @@ def test_a_change_without_an_effect_on_its_test_is_no_fix(world: World, tmp_path
     assert subjects(world, "muster-run/fix") == ["Call upper"] and told["funnel"]["refused"] == 1
 
 
+def test_of_two_scouts_that_fix_one_bug_only_one_is_delivered_though_others_build_on_them(
+    world: World, tmp_path: Path
+) -> None:
+    """One scout mends a function, the other one a caller of it: they merge cleanly, and a worker starts from what they made."""
+    world.activate()
+    caller = "from raw import raw\n\n\ndef text(a):\n    return raw(a).strip()\n"
+    number = "from raw import raw\n\n\ndef number(a):\n    return raw(a) + 1\n"
+    tests = "from number import number\nfrom other import other\nfrom text import text\n\n\n" + "\n\n\n".join(
+        (
+            "def test_number():\n    assert number(1) == 2",
+            "def test_number_again():\n    assert number(2) == 3",
+            "def test_text():\n    assert text(' a') == 'a'",
+            "def test_text_again():\n    assert text(' b') == 'b'",
+            "def test_other():\n    assert other() == 1",
+        )
+    )
+    raw, other = "def raw(a):\n    return None\n", "def other():\n    return 0\n"
+    files = {"raw.py": raw, "number.py": number, "text.py": caller, "other.py": other, "test_all.py": tests + "\n"}
+    commit(world, {**files, ".gitignore": "__pycache__\n.pytest_cache\n"})
+    write(
+        tmp_path / "plays",
+        {
+            "scout.test_number": play(edit("raw.py", "return None", "return a"), summary="Return the value"),
+            "scout.test_text": play(edit("text.py", "raw(a)", "(raw(a) or a)"), summary="Fall back to the text"),
+            "test_other": play(edit("other.py", "return 0", "return 1"), summary="Return one"),
+        },
+    )
+    told = improved(world, tmp_path, "--run", "fix", "--times", "1", "--integrator", "none")
+    assert sorted(subjects(world, "muster-run/fix")) == ["Return one", "Return the value"]
+    assert {name[5:]: left["reason"] for name, left in told["left_out"].items()} == {
+        "scout-test-text": "already fixed by 0001-scout-test-number"
+    }
+    assert not failing(world, tmp_path, "muster-run/fix")
+
+
 def test_what_is_kept_out_of_an_accepted_change_is_listed_beside_it(world: World, tmp_path: Path) -> None:
     """The fix is delivered without it; stdout, runs show, the pull request and the page say so."""
     world.activate()

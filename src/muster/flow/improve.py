@@ -546,11 +546,24 @@ def _ahead(fleet: Fleet, wish: Wish, run: Run, before: Baseline, planned: Planne
     good = {
         id: found for id, task in scouts.items() if (found := verified(run, task)) and found["ok"] and "unit" in found
     }
-    commit, included = base, list[str]()
+    commit, included, needless = base, list[str](), dict[str, str]()
     if good:
-        commit, included = _merged(fleet, run, base, {id: str(one["unit"]) for id, one in good.items()})
+        own = {id: [str(test) for test in one.get("tests", [scouts[id].item])] for id, one in good.items()}
+        commit, included, needless = _merged(
+            fleet,
+            run,
+            base,
+            {id: str(one["unit"]) for id, one in good.items()},
+            lambda id, tip: _passes(fleet, where(run, wish, before), before, tip, own[id]),
+        )
     fixed: dict[str, str] = {}
     siblings = []
+    for id, by in needless.items():
+        group = next(group for one, group in planned.scouts if one.function.id == scouts[id].item)
+        report = trial.run(fleet, where(run, wish, before), commit, list(group.functions))
+        passing = [name for name in group.functions if not trial.unfixed(report, name, before.before())]
+        fixed |= dict.fromkeys(passing, by)
+        say(run.event("scouted", time.time(), task=id, reason=f"its tests pass by {by} already"))
     for id in included:
         task = scouts[id]
         group = next(group for one, group in planned.scouts if one.function.id == task.item)
@@ -569,21 +582,40 @@ def _ahead(fleet: Fleet, wish: Wish, run: Run, before: Baseline, planned: Planne
     return told
 
 
-def _merged(fleet: Fleet, run: Run, base: str, tips: dict[str, str]) -> tuple[str, list[str]]:
-    """A commit with all of these that fit together, and which those are."""
+def _passes(fleet: Fleet, place: trial.Where, before: Baseline, commit: str, tests: Sequence[str]) -> bool:
+    """Whether all of these tests pass at a commit; False if one of them is flaky or hangs, as one run proves nothing then."""
+    known = before.before()
+    if {"flaky", "hung"} & {was for id, was in known.items() if any(trial.is_of(id, test) for test in tests)}:
+        return False
+    report = trial.run(fleet, place, commit, tests)
+    return not report.errors and not report.outside and not any(trial.unfixed(report, test, known) for test in tests)
+
+
+def _merged(
+    fleet: Fleet, run: Run, base: str, tips: dict[str, str], passes: Callable[[str, str], bool]
+) -> tuple[str, list[str], dict[str, str]]:
+    """Return a commit with the scouts' fixes that fit together, which those are, and the needless ones with the fix that replaces each.
+
+    A fix is needless if `passes` says that its tests pass without it at the commit made so far. It must not become part of what the
+    second wave starts from: `integrate` keeps every change that others build on, so both fixes of one bug would be delivered.
+    """
     common = memory.git(fleet, str(run.about()["repo"]), "rev-parse", "--path-format=absolute", "--git-common-dir")
     git = merging.Repository(fleet.local, common, run.path("git"))
+    ref = f"refs/muster/runs/{run.name}/ahead"
     trees = git.trees([base, *tips.values()])
-    tree, included = trees[base], []
+    tree, commit, made, needless = trees[base], base, dict[str, str](), dict[str, str]()
     for id, tip in tips.items():
+        if made and passes(id, commit):
+            needless[id] = next((one for one, at in made.items() if at == commit or passes(id, at)), "")
+            continue
         merge = git.merge(*git.siblings([(trees[base], tree), (trees[base], trees[tip])]))
         if not merge.conflicts:
             tree = merge.tree
-            included.append(id)
-    (commit,) = git.commits([(tree, base)])
-    git.move((f"refs/muster/runs/{run.name}/ahead", commit, None))
+            (commit,) = git.commits([(tree, base)])
+            made[id] = commit
+            git.move((ref, commit, None))
     git.close()
-    return commit, included
+    return commit, list(made), needless
 
 
 def check(fleet: Fleet, wish: Wish) -> None:
