@@ -111,6 +111,7 @@ SUBJECTS = {
         conftest.Opencode,
         question={"tools": [{"name": "question", "input": {"questions": [COLOUR]}}]},
         refusal={"error": 529, "times": 3, "text": "at last"},
+        limit={"error": 429, "message": "You have hit your usage limit", "retry_after": 3000},
         escapes=2,
     ),
     "copilot": Subject(
