@@ -1,4 +1,4 @@
-"""A real client that takes answers by a dialog's id (pi) runs no tool that nobody allowed, whenever its dialogs open.
+"""A real client that runs an extension of ours runs no tool that nobody allowed, whenever its dialogs open.
 
 Messages are sent one after the other without a wait. Most of them make the model ask for a tool after a random time, so that its dialog
 opens before, while and after the next message is typed. Nobody allows anything: each dialog is answered `no`.
@@ -18,7 +18,7 @@ import pytest
 
 from .conftest import ClientWorld
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 DELIVERIES = 200
 AGENTS = 2
@@ -70,7 +70,7 @@ def _run(world: ClientWorld, options: tuple[str, ...], record_property: Any) -> 
         plan[name].append(f"#scn:{word} number {n}")
     for name in plan:
         world.ok("create", name, world.client, "--no-connect", *options, "-m", "hello there")
-        world.ok("wait", name, "--until", "ready", "--timeout", "120s")
+        world.ok("wait", name, "--until", "ready", "--timeout", "240s")
     program = world.offline.argv(sys.executable, "-c", SENDER, json.dumps(plan))
     done = subprocess.run(program, env=world.env, cwd=world.repo, capture_output=True, text=True, check=False)
     results = [json.loads(line) for line in done.stdout.splitlines()]
@@ -89,3 +89,9 @@ def test_pi_runs_no_tool_that_nobody_allowed_in_200_deliveries(pi: ClientWorld, 
     config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text('[permissions]\nallow = ["Bash(ls *)"]\n', encoding="utf-8")
     _run(pi, ("--permissions", "policy"), record_property)
+
+
+def test_opencode_runs_no_tool_that_nobody_allowed_in_200_deliveries(
+    opencode: ClientWorld, record_property: Any
+) -> None:
+    _run(opencode, (), record_property)
