@@ -95,3 +95,7 @@ def test_opencode_runs_no_tool_that_nobody_allowed_in_200_deliveries(
     opencode: ClientWorld, record_property: Any
 ) -> None:
     _run(opencode, (), record_property)
+
+
+def test_copilot_runs_no_tool_that_nobody_allowed_in_200_deliveries(copilot: ClientWorld, record_property: Any) -> None:
+    _run(copilot, (), record_property)
