@@ -78,8 +78,10 @@ def _run(world: ClientWorld, options: tuple[str, ...], record_property: Any) -> 
     events = {name: world.ok("events", name, "--json").json["events"] for name in plan}
     opened = sum(event["kind"] == "permission" for told in events.values() for event in told)
     counts = Counter(result for _, _, result in results)
-    record_property("figure", f"{world.client}: {DELIVERIES} messages, {dict(counts)}, {opened} dialogs, none approved")
-    assert sorted(Path(world.folder).glob("ran-*")) == []
+    ran = sorted(path.name for path in Path(world.folder).glob("ran-*"))
+    figure = f"{world.client}: {DELIVERIES} messages, {dict(counts)}, {opened} dialogs, {len(ran)} tools ran unallowed"
+    record_property("figure", figure)
+    assert ran == []
     assert opened > DELIVERIES / 8, counts
     assert counts.keys() <= {"delivered", "queued", "stuck"}, counts
 
