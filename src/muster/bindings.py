@@ -115,7 +115,8 @@ _cache: dict[str, tuple[tuple[int, int, int], Binding | None]] = {}
 
 def remove(home: str, place: str, agent_id: str) -> None:
     path = _path(home, place, agent_id)
-    for name in (path, path.removesuffix(".json") + ".lock", fingerprint_path(home, place, agent_id)):
+    others = fingerprint_path(home, place, agent_id), _key_path(home, place, agent_id)
+    for name in (path, path.removesuffix(".json") + ".lock", *others):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
 
@@ -194,27 +195,28 @@ def named(home: str, place: str, name: str) -> bool:
     return any(copy is not None and copy.agent.name == name for copy in copies)
 
 
-def result_key(home: str, agent_id: str) -> str:
-    """Return the key with which the agent's `submit` seals its result. It follows from a secret of this state folder."""
-    import hashlib
+def new_result_key(home: str, place: str, agent_id: str) -> str:
+    """Make and keep the key with which the agent's `submit` seals its results."""
+    path, key = _key_path(home, place, agent_id), os.urandom(32).hex()
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+        file.write(key)
+        file.flush()
+        os.fsync(file.fileno())
+    return key
 
-    path = os.path.join(home, "bindings", "secret")
+
+def result_key(home: str, place: str, agent_id: str) -> str:
+    """Return the key that was made for an agent; empty if this machine has none."""
     try:
-        with open(path, "rb") as file:
-            secret = file.read()
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(os.urandom(32))
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, path)  # whoever comes first has made it
-        os.unlink(temporary)
-        with open(path, "rb") as file:
-            secret = file.read()
-    return hashlib.sha256(secret + agent_id.encode()).hexdigest()
+        with open(_key_path(home, place, agent_id), encoding="ascii", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _key_path(home: str, place: str, agent_id: str) -> str:
+    return _path(home, place, agent_id).removesuffix(".json") + ".key"
 
 
 def is_sealed(result: str, key: str) -> bool:

@@ -67,7 +67,7 @@ def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) ->
         agent = workdirs.lay(fleet, host, agent, plan)
         workdirs.furnish(fleet, host, agent, plan)
         fleet.step("create", "seed", agent.name)
-        agent, files = _prepare(kind, agent, spec, session, rules, fleet.result_key(agent.id))
+        agent, files = _prepare(kind, agent, spec, session, rules, fleet.new_result_key(host, agent))
         # Until the record is written the host has the one that claimed the name.
         fleet.bind(host, agent, first._replace(folder=""))
         store.write(host, agent, {**files, **notify.files(fleet, host, agent)})

@@ -168,15 +168,16 @@ class Fleet:
         agent, alarms = bindings.bind(told, binding, host_home)
         return agent, alarms, binding is not None
 
-    def result_key(self, agent_id: str) -> str:
-        """Return the key with which an agent seals its results, so that one that a neighbour wrote is refused."""
+    def new_result_key(self, host: Host, agent: Agent) -> str:
+        """Make the key with which an agent seals its results, so that one that a neighbour wrote is refused."""
         try:
-            return bindings.result_key(self.home, agent_id)
+            return bindings.new_result_key(self.home, hosts.place_of(host), agent.id)
         except OSError as error:
-            raise MusterError(f"cannot keep a secret: {error.strerror}: {self.home}") from error
+            raise MusterError(f"cannot keep the key of {agent.name}: {error.strerror}: {self.home}") from error
 
-    def _is_own(self, agent_id: str, result: str) -> bool:
-        return bindings.is_sealed(result, self.result_key(agent_id))
+    def _is_own(self, host: Host, agent_id: str, result: str) -> bool:
+        key = bindings.result_key(self.home, hosts.place_of(host), agent_id)
+        return not key or bindings.is_sealed(result, key)
 
     def adopt(self, one: Found, repo: str) -> Found:
         """Keep a record of an agent that this machine has none of, with the repository that the user named for it."""
@@ -673,7 +674,7 @@ class Fleet:
         statuses = []
         for seen in survey.agents:
             agent, alarms, bound = self.bound(host, seen.agent, survey.home)
-            if bound and seen.result and not self._is_own(agent.id, seen.result):
+            if bound and seen.result and not self._is_own(host, agent.id, seen.result):
                 alarms = (*alarms, Alarm("result", "", seen.result[:200]))
             status = evidence.judge(
                 agent,

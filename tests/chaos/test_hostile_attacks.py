@@ -717,4 +717,6 @@ def test_each_agent_has_a_key_of_its_own_that_no_record_holds(lab: Lab) -> None:
     ]
     assert len(set(keys)) == 2
     assert not any(key in (lab.folder(name) / "agent.json").read_text() for key in keys for name in ("far", "cop"))
-    assert stat.S_IMODE((lab.state / "bindings/secret").stat().st_mode) == 0o600
+    kept = [lab.state / f"bindings/at-box/{lab.one_id(name)}.key" for name in ("far", "cop")]
+    assert [path.read_text() for path in kept] == keys
+    assert {stat.S_IMODE(path.stat().st_mode) for path in kept} == {0o600}
