@@ -231,11 +231,16 @@ def _rules(fleet: Fleet, spec: Spec) -> dict[str, list[str]]:
 
 
 def _prepare(
-    kind: AgentType, agent: Agent, spec: Spec, session: dict[str, bytes] | None, rules: dict[str, list[str]], key: str
+    kind: AgentType,
+    agent: Agent,
+    spec: Spec,
+    session: dict[str, bytes] | None,
+    rules: dict[str, list[str]],
+    result_key: str,
 ) -> tuple[Agent, dict[str, bytes]]:
     """The record in full and every file the wrapper reads."""
     ready = _command(kind, agent, spec, session or {}, rules)
-    env = {**kind.env, **spec.env, "MUSTER_AGENT": agent.name, "MUSTER_RESULT_KEY": key}
+    env = {**kind.env, **spec.env, "MUSTER_AGENT": agent.name, "MUSTER_RESULT_KEY": result_key}
     lines = [f"export {key}={shlex.quote(value)}\n" for key, value in env.items()]
     for key, folders in spec.paths.items():
         front = ":".join(os.path.normpath(os.path.join(agent.workdir, folder)) for folder in folders)

@@ -240,7 +240,7 @@ def test_the_agents_of_a_killed_run_are_harvested_and_ended_by_runs_stop(world: 
 
 
 def start_at_once(world: World, count: int) -> None:
-    """Let runs start so many agents at once, however busy this machine is."""
+    """Let a run start `count` agents at once even if this machine is busy."""
     settings = world.home / ".config" / "muster" / "config.toml"
     settings.parent.mkdir(parents=True)
     settings.write_text(f"[limits]\nload = 1000\nstart = {count}\n")
