@@ -126,8 +126,10 @@ class Standin:
             select.select([0], [], [], 0.01)
             self.read()
             self.draw()
-        time.sleep(self.chance.choice([0, 0, 0.02, 0.2]))
         self.read()
+        self.dialog = time.monotonic() + 60
+        # The dialog takes the keys before it is drawn; the longest time is that of a client that gets no processor.
+        time.sleep(self.chance.choice([0, 0, 0.02, 0.2, 1.2]))
         self.dialog = time.monotonic() + self.chance.choice([0.1, 0.3, 0.8, 2.5])
         self.note("opened", "")
         self.draw()

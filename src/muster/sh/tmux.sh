@@ -29,7 +29,7 @@ mu_ms() {
 
 # A pane in which somebody scrolls is in a mode of tmux that takes the keys: `copy-mode -q` ends it first.
 
-# proven MARKS box|dialog: end with 75 unless the screen still ends in the expected lines and the client told of nothing since. Nothing
+# proven MARKS box|dialog: end with 75 unless the client told of nothing since, and the screen still ends in the expected lines. Nothing
 # stands between this check and the key.
 mu_proven() {
 	# While this file is there, a hook that tells of a tool does not return (see agent/event.sh), so that no dialog for it is opened
@@ -39,41 +39,51 @@ mu_proven() {
 	trap mu_release EXIT
 	mu_told=$(mu_marks)
 	[ "$mu_told" = "$1" ] || die 75 "the client told of something new"
+	if [ "$2" = box ]; then mu_settled; fi
 	mu_screen=$(tmux -u -S "$mu_sock" capture-pane -p -t "$mu_pane") || die 75 "there is no screen"
 	case "
 $mu_screen" in
 	*"$mu_seen") ;;
 	*) die 75 "the screen has changed" ;;
 	esac
-	# A client draws the dialog for a tool a moment after the hook has returned. How long that moment is depends on how busy the
-	# host is, and so does how long this script took.
-	mu_now=$(mu_ms "$(date +%s.%N)")
-	mu_took=$((mu_now - mu_began))
-	if [ "$2" = box ]; then
-		mu_told=${mu_told%|}
-		mu_age=$((mu_now - $(mu_ms "${mu_told##*|}")))
-		# A time that is far ahead is that of a clock that was set back.
-		[ "$mu_age" -lt -60000 ] || [ "$mu_age" -ge $((600 + 2 * mu_took)) ] || die 75 "a dialog may be about to open"
-	fi
 	[ -f "$mu_press/$$" ] || die 75 "this took too long, the client goes on"
 	mu_pressed=1
 }
 
-# Let the hooks go on once the client has read the key: it draws its box anew then. A client that does nothing with the key is waited
-# for in vain, for some seconds.
+# A client draws the dialog for a tool a moment after the hook has returned. How long that moment is depends on how busy the host is, and
+# so does how long this script took until now. The moment is waited for here, where no other hook can return meanwhile.
+mu_settled() {
+	mu_now=$(mu_ms "$(date +%s.%N)")
+	mu_told=${mu_told%|}
+	mu_age=$((mu_now - $(mu_ms "${mu_told##*|}")))
+	# A time that is far ahead is that of a clock that was set back.
+	[ "$mu_age" -ge -60000 ] || return 0
+	mu_wait=$((2000 + 3 * (mu_now - mu_began) - mu_age))
+	[ "$mu_wait" -gt 0 ] || return 0
+	[ "$mu_wait" -le 6000 ] || die 75 "the host is too busy to tell what the client does next"
+	sleep "$((mu_wait / 1000)).$(printf %03d $((mu_wait % 1000)))" 2>/dev/null || sleep $((mu_wait / 1000 + 1))
+	# A hook that came meanwhile and tells of a tool is held. One that tells of a dialog may be too late to hold it.
+	mu_later=$(mu_marks)
+	mu_later=${mu_later%|}
+	[ "${mu_later%|*|*} ${mu_later##*|}" = "${mu_told%|*|*} ${mu_told##*|}" ] || die 75 "the client told of something new"
+}
+
+# Let the hooks go on once the client has read the key: it draws its box anew then. A screen may be seen half drawn, so it is looked at
+# twice. A client that does nothing with the key is waited for in vain, for some seconds.
 mu_release() {
 	[ -n "$mu_pressed" ] || { rm -f "$mu_press/$$"; return; }
 	{
-		mu_tries=0
-		while [ -n "$mu_seen" ] && [ $((mu_tries += 1)) -le 40 ]; do
+		mu_tries=0 mu_other=0
+		while [ -n "$mu_seen" ] && [ "$mu_other" -lt 2 ] && [ $((mu_tries += 1)) -le 40 ]; do
 			mu_screen=$(tmux -u -S "$mu_sock" capture-pane -p -t "$mu_pane") || break
 			case "
 $mu_screen" in
-			*"$mu_seen") sleep 0.1 || sleep 1 ;;
-			*) break ;;
+			*"$mu_seen") mu_other=0 ;;
+			*) mu_other=$((mu_other + 1)) ;;
 			esac
+			sleep 0.1 || sleep 1
 		done
-		sleep 0.2 || sleep 1
+		sleep 0.1 || sleep 1
 		rm -f "$mu_press/$$"
 	} </dev/null >/dev/null 2>&1 &
 }
@@ -110,7 +120,7 @@ look)
 	printf '%s\n' "$(mu_marks)"
 	tmux -u -S "$mu_sock" display-message -p -t "$mu_pane" '#{?cursor_flag,#{cursor_y},-}' \; capture-pane -p -t "$mu_pane"
 	;;
-press) # MARKS LINES box|dialog KEY…: with `box`, also only if no dialog can be about to open
+press) # MARKS LINES box|dialog KEY…: with `box`, also not before it is certain that no dialog is about to open
 	mu_began=$(mu_ms "$(date +%s.%N)")
 	mu_was=$1 mu_where=$3
 	mu_expected "$2"
