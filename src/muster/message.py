@@ -86,8 +86,11 @@ class Keyboard:
         self.name, self.agent_id = status.agent.name, status.agent.id
 
     def type(self, text: str) -> None:
-        """Replace what the input box holds with `text`, and press Enter once."""
+        """Replace what the input box holds with `text`, and press Enter once; or give it to the client's extension."""
         kind = self.kind
+        if kind.sends:
+            store.hand(self.host, self.agent_id, "message", text.encode())
+            return
         self._dismiss_limit()
         if kind.own and self.status.reason == "question":
             self._press(self._see, *kind.own)
@@ -536,11 +539,16 @@ def _await_receipt(keyboard: Keyboard, before: Proof, text: str) -> str:
                 return "queued"
         elif not told:
             if now - began > RECEIPT_SECONDS:
+                if kind.sends and store.take_back(host, status.agent.id, "message"):
+                    raise TimedOut(
+                        f"{name} does not take messages at the moment, the text was not sent",
+                        f"muster capture {name} shows its screen",
+                    )
                 raise TimedOut(
                     f"the text was typed, but {name} gave no sign that it took it",
                     f"muster capture {name} shows its screen",
                 )
-            if now - enter > ENTER_AGAIN_SECONDS:
+            if not kind.sends and now - enter > ENTER_AGAIN_SECONDS:
                 if not keyboard.asks():
                     asked = 0.0
                     keyboard.again(text)

@@ -120,6 +120,8 @@ class AgentType(NamedTuple):
     the agent's folder; no key is pressed. `choices` of `ask` are the answers that it names, one per line, `own` says that it takes
     other words too, and `many` that it takes several of them. A type that has `dialog` too gets its permissions by keys.
     """
+    sends: bool = False
+    """Its extension takes messages from the file `message` of the agent's folder; no key is pressed."""
     carries: bool = False
     """Its `prepare` takes a conversation from the files in the folder `session` of another agent: a clone goes on with it."""
     memory: int = 400

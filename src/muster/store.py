@@ -347,6 +347,11 @@ def hand(host: Host, agent_id: str, name: str, content: bytes) -> None:
         raise plainly(CommandFailed("hand", done.returncode, done.stderr))
 
 
+def take_back(host: Host, agent_id: str, name: str) -> bool:
+    """Remove a file that `hand` put there. Return whether it was still there, so that nobody has taken it."""
+    return script(host, "take", agent_id, name).returncode == 0
+
+
 def read(host: Host, agent_id: str, *names: str) -> dict[str, bytes]:
     """The named files of an agent's folder (or of the trash, for ids that are there); missing ones are left out."""
     return untar(checked(host, "get", agent_id, *names))

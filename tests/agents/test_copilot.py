@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from muster.agents import copilot as copilot_type
-from muster.message import guarded, shows
+from muster.message import guarded
 from muster.model import Agent
 from muster.plugins import Launch
 
@@ -151,19 +151,6 @@ FRAME = f"""╭{RULE}╮
 │ ↑/↓ to navigate · enter to select · esc to cancel │
 ╰{RULE}╯"""
 ASKS = f"{RULE}\n Copilot needs information.\n Which colour?\n ❯ Red\n   Blue\n ↑/↓ select · enter accept\n{RULE}"
-
-
-@pytest.mark.parametrize("text", ["", " hello", " two\n  lines"])
-def test_its_input_box_is_known(text: str) -> None:
-    found = re.search(copilot_type.INPUT, BOX.format(text), re.MULTILINE)
-    assert found and shows(text, found[1] or "")
-    assert bool(re.search(copilot_type.EMPTY, found[0], re.MULTILINE)) == (not text)
-    assert not re.search(copilot_type.DIALOG, BOX.format(text), re.MULTILINE)
-
-
-@pytest.mark.parametrize("screen", [f" words\n{FRAME}", f"{BOX.format('')}\n{FRAME}", ASKS])
-def test_a_dialog_is_no_input_box(screen: str) -> None:
-    assert not re.search(copilot_type.INPUT, screen, re.MULTILINE)
 
 
 def test_only_its_permission_dialog_is_one() -> None:

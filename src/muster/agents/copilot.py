@@ -1,8 +1,8 @@
 """GitHub Copilot CLI. An extension of ours says what it does; it has a configuration folder of the agent's own, in which the user's
 settings, login, instructions and extensions are in effect and to which it writes (sh/agent/copilot-run.sh). Its conversation is there too.
 
-Its questions are answered by their id. Its permission dialogs are answered with keys on a proven screen: the right to answer them by id is
-one that the client asks a person for, and muster does not grant it to itself.
+Messages go through the extension, and questions are answered by their id. Permission dialogs are answered with keys on a proven screen: the
+right to answer them by id is one that the client asks a person for, and muster does not grant it to itself.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ from ..host import SH
 from ..plugins import AgentType, Launch, Prepared
 from .lines import moment, renamed
 
-#: Its input box, between two lines across the screen, and below it the hints. Dialogs stand in its place, in a frame or between such lines.
-INPUT = r"^─{10,}\n❯(?:[ \u00a0](.*(?:\n(?!─{10}).*)*?))?\n─{10,}(?:\n(?!─{10}| *[╭│╰❯]).*){0,6}\Z"
-EMPTY = r"\A─+\n❯\s*\n─"
 #: A dialog that asks for a permission: the frame at the end of the screen, with its first answer.
 DIALOG = r"(?:^╭─{10,}╮|\A)(?:(?!^╭)[^\n]*\n)*?│ [❯ ] 1\. Yes(?:(?!^╭)[^\n]*\n)*?│ ↑/↓ to navigate .*│\n╰─{10,}╯\s*\Z"
 #: Rules are written with the names that Claude Code has for its tools; these are the client's own words for what they do.
@@ -146,15 +143,13 @@ TYPE = AgentType(
     receipt="prompt",
     translate=translate,
     guard="/!",
-    clear=("C-e", *("C-u",) * 12),
-    box=EMPTY,
-    input=INPUT,
     dialog=DIALOG,
     yes=("1",),
     no=("Escape",),
     bypass=("--allow-all",),
     policy=True,
     hands=True,
+    sends=True,
     versions={
         "oldest": "1.0.102",
         "newest": "1.0.102",

@@ -168,6 +168,14 @@ function form({ message, requestedSchema }) {
 	return fields
 }
 
+// What `muster message` left here, as if it had been typed: in the middle of a turn the model gets it with the result of the next tool.
+const message = `${dir}/message`
+async function sent() {
+	const prompt = readFileSync(message, "utf8")
+	rmSync(message)
+	await session.send(busy ? { prompt, mode: "immediate" } : { prompt })
+}
+
 async function waits() {
 	const { steeringMessages = [], items = [] } = (await session.rpc.queue.pendingItems()) ?? {}
 	const now = [...steeringMessages, ...items.map((item) => item.displayText ?? item.prompt ?? "")]
@@ -258,6 +266,9 @@ for (const [type, heard] of Object.entries(on))
 session.on("assistant.usage", () => next(tally))
 const folder = where.slice(0, where.lastIndexOf("/"))
 watch(existsSync(folder) ? folder : states, { recursive: !existsSync(folder) }, () => next(read))
+
+rmSync(message, { force: true }) // whoever left it has been told that it was not sent
+setInterval(() => existsSync(message) && next(sent), 100)
 
 // The first message is sent from here: given to the client itself, it could be sent before anybody listens.
 const first = `${dir}/client/first`
