@@ -12,7 +12,7 @@ SPREAD := -n 2 --dist worksteal
 # them is no finding; those in sh/agent stand alone.
 define CHECK_SHELL
 echo shellcheck; cd src/muster/sh; bad=0; \
-shellcheck -s sh ../../../scripts/* ../../../examples/*.sh agent/*.sh ../flow/sh/*.sh || bad=1; shellcheck ../../../.ci/run || bad=1; \
+shellcheck -s sh ../../../scripts/* ../../../examples/*.sh agent/*.sh ../flow/suite/sh/*.sh ../authoring/sh/*.sh || bad=1; shellcheck ../../../.ci/run || bad=1; \
 shellcheck -s sh -e SC2034 lib.sh || bad=1; \
 for file in *.sh; do \
   case $$file in lib.sh|git.sh) continue ;; git-*) with="lib.sh git.sh" ;; *) with=lib.sh ;; esac; \

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from muster.flow import run as runs
-from muster.flow import task
+from muster.flow.run import directory as runs
+from muster.flow.run import tasks
 
 #: How many runs are listed, how many tasks each of them has, and how many the large one has.
 RUNS, TASKS, LARGE = 50, 60, 2000
@@ -53,8 +53,8 @@ def make(home: Path, name: str, count: int, created: float = CREATED) -> runs.Ru
     return run
 
 
-def _tasks(items: list[str]) -> list[task.Task]:
-    return task.tasks(task.items("".join(f"{item}\n" for item in items)), "Improve {item}.", ())
+def _tasks(items: list[str]) -> list[tasks.Task]:
+    return tasks.tasks(tasks.items("".join(f"{item}\n" for item in items)), "Improve {item}.", ())
 
 
 def _verdict(item: str, outcome: str) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from muster.flow import run as runs
-from muster.flow import task
-from muster.flow.budget import SYNC_SECONDS, Ledger
-from muster.flow.purse import Spend
+from muster.flow.limits.budget import Spend
+from muster.flow.limits.settings import SYNC_SECONDS, Ledger
+from muster.flow.run import directory as runs
+from muster.flow.run import tasks
 
 
 class Disk:
@@ -70,7 +70,7 @@ def disk(monkeypatch: pytest.MonkeyPatch, no_waiting_for_the_disk: None) -> Disk
 
 @pytest.fixture
 def run(tmp_path: Path, disk: Disk) -> runs.Run:
-    found = task.tasks(task.items("a\nb\n"), "Do {item}.", ())
+    found = tasks.tasks(tasks.items("a\nb\n"), "Do {item}.", ())
     return runs.make(str(tmp_path), "map-1", {"created": 1.0}, found)
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from muster.cli.main import main
 from muster.cli.map import Display
-from muster.flow.breaker import Breaker, Pause
-from muster.flow.governor import Spend
-from muster.flow.run import Run
+from muster.flow.limits.breaker import Breaker, Pause
+from muster.flow.limits.governor import Spend
+from muster.flow.run.directory import Run
 
 from .conftest import TIMEOUT, World, eventually
 from .test_json import fits

@@ -25,7 +25,7 @@ import pytest
 
 from muster.agents import playbook, replay_player
 from muster.errors import NotFound, UsageError
-from muster.flow import result
+from muster.flow.run import results
 
 PLAYER = Path(replay_player.__file__)
 NASTY = "".join(f"{i}\té ü 漢字 😀 \"quoted\" 'single' `tick` $HOME \\n %s {{}} !! ~ \u00a0|\n" for i in range(2000))
@@ -373,7 +373,7 @@ def test_submit_writes_the_result(session: Session) -> None:
     ).code()
     (line,) = session.result.read_text().splitlines()
     assert abs(json.loads(line)["t"] - time.time()) < 100
-    assert result.read(line.encode()) == result.Result(
+    assert results.read(line.encode()) == results.Result(
         "ok", "did it", escalate=("look",), artifacts=("a.txt",), t=json.loads(line)["t"]
     )
 

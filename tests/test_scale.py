@@ -21,7 +21,7 @@ from bench.runs import make
 from muster import git, store
 from muster.cli import main as cli
 from muster.errors import MusterError
-from muster.flow import run as runs
+from muster.flow.run import directory as runs
 from muster.providers.local import LocalHost
 from muster.report import run_page
 

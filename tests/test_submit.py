@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muster import bindings, tmux
-from muster.flow import artifacts, result
+from muster.flow.run import artifacts, results
 
 from .conftest import SRC, World
 
@@ -74,19 +74,19 @@ class Agent:
         assert not (self.work / "pwned").exists()
         return done
 
-    def ok(self, *words: str | bytes, stdin: bytes = b"", cwd: Path | None = None) -> result.Result:
+    def ok(self, *words: str | bytes, stdin: bytes = b"", cwd: Path | None = None) -> results.Result:
         """What is read from the result of a call that is right."""
         done = self.run(*words, stdin=stdin, cwd=cwd)
         assert (done.returncode, done.stderr) == (0, b""), done
         assert done.stdout.startswith(b"submitted: ")
         return self.read()
 
-    def read(self) -> result.Result:
+    def read(self) -> results.Result:
         raw = self.result.read_bytes()
         assert raw.isascii() and raw.count(b"\n") == 1 and raw.endswith(b"\n")
         assert list(json.loads(raw)) == ["version", "outcome", "summary", "reason", "escalate", "artifacts", "t"]
-        found = result.read(raw)
-        assert isinstance(found, result.Result), found
+        found = results.read(raw)
+        assert isinstance(found, results.Result), found
         return found
 
     def wrong(self, *words: str | bytes, stdin: bytes = b"", cwd: Path | None = None) -> str:
@@ -122,7 +122,7 @@ def test_a_result_is_one_line_with_all_that_was_said(agent: Agent) -> None:
         *("--escalate=--two=2", "--artifact", "log.txt"),
     )
     assert abs(found.t - time.time()) < 100
-    assert found == result.Result("blocked", NASTY, "no key\n", ("one", "--two=2"), ("log.txt",), found.t)
+    assert found == results.Result("blocked", NASTY, "no key\n", ("one", "--two=2"), ("log.txt",), found.t)
     assert agent.kept == {"log.txt": b"log"}
     assert (agent.dir / "artifacts" / "log.txt").stat().st_mode & 0o77 == 0
 
@@ -133,8 +133,8 @@ def test_a_result_is_sealed_with_the_key_of_its_agent(agent: Agent) -> None:
     agent.env["GIT_DIR"] = "/nowhere"
     assert agent.run("--outcome", "ok", "--summary", NASTY).returncode == 0
     line = agent.result.read_text().removesuffix("\n")
-    found = result.read(line.encode())
-    assert isinstance(found, result.Result) and found.summary == NASTY
+    found = results.read(line.encode())
+    assert isinstance(found, results.Result) and found.summary == NASTY
     assert bindings.is_sealed(line, "k" * 64)
     assert not bindings.is_sealed(line, "x" * 64)
     assert not bindings.is_sealed(line.replace('"ok"', '"failed"'), "k" * 64)
@@ -221,7 +221,7 @@ def test_a_wrong_word_is_told_with_what_to_type(agent: Agent, words: tuple[str, 
 def test_the_largest_that_is_allowed_is_taken(agent: Agent) -> None:
     words = ["--reason", "r" * 4096, *["--escalate", "ü" * 2048] * 20]
     found = agent.ok("--outcome", "ok", "--summary-file", "-", *words, stdin=b"s" * 65536)
-    assert found == result.Result("ok", "s" * 65536, "r" * 4096, ("ü" * 2048,) * 20, (), found.t)
+    assert found == results.Result("ok", "s" * 65536, "r" * 4096, ("ü" * 2048,) * 20, (), found.t)
     assert "longer than 65536" in agent.wrong("--outcome", "ok", "--summary-file", "-", stdin=b"s" * (1 << 20))
     assert "longer than 65536" in agent.wrong("--outcome", "ok", "--summary-file", "/dev/zero")
 
@@ -453,8 +453,8 @@ def test_every_agent_has_submit_on_its_path(world: World, harvest: Callable[[str
     world.ok("create", "two", "command", "--no-connect", "--", "sh", "-c", said, cwd=world.repo / "sub")
     world.wait_state("two", "done")
     assert not (harvest("one") / "result.json").exists()
-    found = result.read((harvest("two") / "result.json").read_bytes())
-    assert isinstance(found, result.Result)
+    found = results.read((harvest("two") / "result.json").read_bytes())
+    assert isinstance(found, results.Result)
     assert found.summary.endswith("/sub") and found.artifacts == ("sub/out", "sub/x")
     packed = subprocess.run(
         ["tar", "-cf", "-", "-C", harvest("two") / "artifacts", "."], capture_output=True, check=True

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from muster import Fleet
-from muster.flow.result import RESULT_MOST, read
+from muster.flow.run.results import RESULT_MOST, read
 
 from ..conftest import Sshd, World, eventually
 

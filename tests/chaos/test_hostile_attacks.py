@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from muster.errors import MusterError, NotFound, Refused
-from muster.flow import result
+from muster.flow.run import results
 from muster.model import Address, Spec
 
 from .hostile import SECRET, Lab
@@ -703,9 +703,9 @@ def test_a_result_that_another_agent_wrote_does_not_count(lab: Lab, copied: bool
     (lab.folder("far") / "result.json").write_text(forged)
     status = lab.new_fleet().get("far@box").status
     assert [alarm.field for alarm in status.alarms] == ["result"]
-    assert result.of(status) == result.FOREIGN
+    assert results.of(status) == results.FOREIGN
     honest = lab.new_fleet().get("cop@box").status
-    assert honest.alarms == () and isinstance(result.of(honest), result.Result)
+    assert honest.alarms == () and isinstance(results.of(honest), results.Result)
 
 
 def test_each_agent_has_a_key_of_its_own_that_no_record_holds(lab: Lab) -> None:

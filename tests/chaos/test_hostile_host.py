@@ -20,7 +20,7 @@ import pytest
 
 from muster import Fleet
 from muster.errors import MusterError
-from muster.flow import field
+from muster.flow.map import fleet_backend
 from muster.host import Found
 from muster.model import Address
 
@@ -71,7 +71,7 @@ def _harvest(fleet: Fleet, one: Found) -> object:
     """What `map` does with an agent that has ended."""
     folder = Path(fleet.home, "runs/r/tasks/t/attempts/1")
     folder.mkdir(parents=True, exist_ok=True)
-    backend = field.FleetField.__new__(field.FleetField)
+    backend = fleet_backend.FleetField.__new__(fleet_backend.FleetField)
     backend.fleet, backend.speaks = fleet, True
     backend.run = type("Run", (), {"name": "r"})()
     attempt = type("Attempt", (), {"folder": str(folder), "task": "t"})()

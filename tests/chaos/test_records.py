@@ -15,7 +15,7 @@ import pytest
 
 from muster import births, store
 from muster.fleet import Fleet
-from muster.flow.result import RESULT_MOST, read
+from muster.flow.run.results import RESULT_MOST, read
 from muster.providers.local import LocalHost
 
 from ..conftest import World, eventually

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from muster import Agent, Status
 from muster.errors import MusterError, Unreachable
-from muster.flow.budget import Today
-from muster.flow.governor import HostLoad, Spend
-from muster.flow.run import Attempt
-from muster.flow.seam import Key, Sight
-from muster.flow.task import Task
+from muster.flow.limits.governor import HostLoad, Spend
+from muster.flow.limits.settings import Today
+from muster.flow.map.backend import Key, Sight
+from muster.flow.run.directory import Attempt
+from muster.flow.run.tasks import Task
 
 GB = 1 << 30
 #: Where the directories of large simulated runs are made: what they take is the scheduler's time and not the disk's.

@@ -26,9 +26,9 @@ from muster import Address, Fleet, Host, Spec
 from muster.agents.replay_player import _sealed
 from muster.errors import MusterError, TimedOut, Unreachable
 from muster.fanout import APART, Outcome
-from muster.flow import conduct
-from muster.flow.governor import Limits
-from muster.flow.run import Run
+from muster.flow.limits.governor import Limits
+from muster.flow.map import start as conduct
+from muster.flow.run.directory import Run
 from muster.store import tar
 
 from ..support import events

@@ -12,10 +12,11 @@ import pytest
 
 from muster import Fleet
 from muster.errors import MusterError, NotFound, TimedOut, UsageError
-from muster.flow import baseline, collect, memory, trial
-from muster.flow.baseline import Baseline, Standing
-from muster.flow.collect import Cited, Function
-from muster.flow.trial import Case, Crash, Report
+from muster.flow.improve import converged
+from muster.flow.suite import baseline, collect, execute
+from muster.flow.suite.baseline import Baseline, Standing
+from muster.flow.suite.collect import Cited, Function
+from muster.flow.suite.execute import Case, Crash, Report
 
 from ..conftest import World
 from .test_trial import environment, fleet_of, project, state, where  # noqa: F401  # the fixture counts here too
@@ -126,7 +127,7 @@ def test_a_baseline_knows_how_every_function_stands_and_which_fail_alike(world: 
 
 
 def collected(world: World, **more: Any) -> Report:
-    return trial.run(fleet_of(world), where(**more), "HEAD", timeout=60, collect=True)
+    return execute.run(fleet_of(world), where(**more), "HEAD", timeout=60, collect=True)
 
 
 @pytest.mark.slow
@@ -185,9 +186,9 @@ def test_what_went_wrong_is_said(report: Report, kind: type[MusterError], words:
 
 
 def test_a_baseline_for_which_the_time_was_too_short_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    items = {id: trial.Item(id, id, "a.py", 1, 1) for id in ("a.py::a", "a.py::b")}
+    items = {id: execute.Item(id, id, "a.py", 1, 1) for id in ("a.py::a", "a.py::b")}
     reports = iter([Report(items=items, commit="c"), Report(cases={"a.py::a": Case("a.py::a", "hung")}, late=True)])
-    monkeypatch.setattr(trial, "run", lambda *args, **more: next(reports))
+    monkeypatch.setattr(execute, "run", lambda *args, **more: next(reports))
     monkeypatch.setattr(collect, "cite", lambda host, repo, commit, found, tutorial: found)
     with pytest.raises(TimedOut, match="the time was up \\(7 s\\) before 1 of 2 test functions ran") as caught:
         baseline.take(Fleet({"HOME": str(tmp_path)}, str(tmp_path)), where(timeout=7.0), "HEAD")
@@ -374,7 +375,7 @@ def test_what_a_test_depends_on_is_told_from_what_it_does_not(world: World, monk
     known = Baseline(first, tuple(Standing(function(f"test_{name}.py::t"), "passing", {}) for name in "ab"), (), 1)
 
     def keys(commit: str, one: Baseline = known, kind: str = "claude") -> tuple[str, ...]:
-        return tuple(memory.inputs(fleet_of(world), str(world.repo), commit, one, kind).values())
+        return tuple(converged.inputs(fleet_of(world), str(world.repo), commit, one, kind).values())
 
     a, b = keys(first)
     assert a != b and re.fullmatch("[0-9a-f]{32}", a)
@@ -387,7 +388,7 @@ def test_what_a_test_depends_on_is_told_from_what_it_does_not(world: World, monk
     assert not {a, b} & {*keys(first, kind="codex")}
     for file in ("shop.py", "conftest.py"):
         assert not {a, b} & {*keys(project(world, {file: "# other\n"}))}, file
-    monkeypatch.setattr(memory.author, "template", lambda name: "another prompt")
+    monkeypatch.setattr(converged.author, "template", lambda name: "another prompt")
     assert not {a, b} & {*keys(first)}
 
 

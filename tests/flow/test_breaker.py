@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from muster.flow import patterns
-from muster.flow.breaker import Breaker, Pause
-from muster.flow.patterns import Failure, classify
+from muster.flow.limits import failures as patterns
+from muster.flow.limits.breaker import Breaker, Pause
+from muster.flow.limits.failures import Failure, classify
 
 from .test_patterns import EXAMPLES, broke, full, limit, several
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.flow import governor as module
-from muster.flow import limits as words
-from muster.flow.governor import UNKNOWN, Breach, Governor, HostLoad, Limits, Spend, estimate
+from muster.flow.limits import governor as module
+from muster.flow.limits import limits as words
+from muster.flow.limits.governor import UNKNOWN, Breach, Governor, HostLoad, Limits, Spend, estimate
 
 EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "60"))
 NOW = 1_700_000_000.0

@@ -17,13 +17,17 @@ from muster import Address, Fleet, Spec
 from muster.cli import improve as cli
 from muster.cli import parse
 from muster.errors import UsageError
-from muster.flow import classify, conduct, improve, reduce, trial
-from muster.flow import run as runs
-from muster.flow.baseline import Baseline, Group, Standing
-from muster.flow.collect import Cited, Function
-from muster.flow.run import Run
-from muster.flow.task import Task
-from muster.flow.trial import Case, Report
+from muster.flow.improve import stages
+from muster.flow.map import start
+from muster.flow.reduce import delivery
+from muster.flow.review import paths
+from muster.flow.run import directory as runs
+from muster.flow.run.directory import Run
+from muster.flow.run.tasks import Task
+from muster.flow.suite import execute
+from muster.flow.suite.baseline import Baseline, Group, Standing
+from muster.flow.suite.collect import Cited, Function
+from muster.flow.suite.execute import Case, Report
 
 from ..conftest import World, eventually
 from . import installs
@@ -387,7 +391,7 @@ def test_of_a_file_only_the_tests_that_were_named_count(shop: World, tmp_path: P
 MORTAL = """
 import os, signal, sys
 from muster.cli.main import main
-from muster.flow.run import Run
+from muster.flow.run.directory import Run
 kind, word = sys.argv[1:3]
 write = Run.event
 def event(self, told, t, **fields):
@@ -659,14 +663,14 @@ def test_which_interpreter_runs_the_tests(tmp_path: Path, monkeypatch: pytest.Mo
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
     environment(project / ".venv", pytest=False)
-    assert trial.usual_pytest(str(project), str(top)) == ("python3", "-m", "pytest")
+    assert execute.usual_pytest(str(project), str(top)) == ("python3", "-m", "pytest")
     shared = environment(top / "venv")
-    assert trial.usual_pytest(str(project), str(top)) == (shared, "-m", "pytest")
+    assert execute.usual_pytest(str(project), str(top)) == (shared, "-m", "pytest")
     own = environment(project / "venv")
-    assert trial.usual_pytest(str(project), str(top)) == (own, "-m", "pytest")
-    assert trial.usual_pytest("", str(top)) == ("python3", "-m", "pytest"), "another host has no such folder"
+    assert execute.usual_pytest(str(project), str(top)) == (own, "-m", "pytest")
+    assert execute.usual_pytest("", str(top)) == ("python3", "-m", "pytest"), "another host has no such folder"
     monkeypatch.setenv("VIRTUAL_ENV", "/elsewhere")
-    assert trial.usual_pytest(str(project), str(top)) == ("python3", "-m", "pytest")
+    assert execute.usual_pytest(str(project), str(top)) == ("python3", "-m", "pytest")
 
 
 def test_ctrl_c_in_the_baseline_leaves_no_test_running(shop: World, tmp_path: Path) -> None:
@@ -694,17 +698,17 @@ def test_outside_of_a_repository_it_is_said(world: World, tmp_path: Path) -> Non
 
 def test_a_playbook_is_found_by_file_and_name_and_a_scouts_comes_first(tmp_path: Path) -> None:
     write(tmp_path, {"test_a.test_x": "", "test_x": "", "scout.test_x": "", "test_y": ""})
-    assert improve.playbook(str(tmp_path), "t/test_a.py::test_x").endswith("/test_a.test_x.toml")
-    assert improve.playbook(str(tmp_path), "t/test_b.py::test_x").endswith("/test_x.toml")
-    assert improve.playbook(str(tmp_path), "t/test_a.py::test_x", "scout").endswith("/scout.test_x.toml")
-    assert improve.playbook(str(tmp_path), "t/test_b.py::test_y", "scout").endswith("/test_y.toml")
-    assert improve.playbook(str(tmp_path), "t/test_b.py::test_z") == ""
+    assert stages.playbook(str(tmp_path), "t/test_a.py::test_x").endswith("/test_a.test_x.toml")
+    assert stages.playbook(str(tmp_path), "t/test_b.py::test_x").endswith("/test_x.toml")
+    assert stages.playbook(str(tmp_path), "t/test_a.py::test_x", "scout").endswith("/scout.test_x.toml")
+    assert stages.playbook(str(tmp_path), "t/test_b.py::test_y", "scout").endswith("/test_y.toml")
+    assert stages.playbook(str(tmp_path), "t/test_b.py::test_z") == ""
 
 
 # Without agents
 
 
-def begun(world: World, tests: dict[str, str], base: str = "") -> tuple[Fleet, improve.Wish, Run, Baseline]:
+def begun(world: World, tests: dict[str, str], base: str = "") -> tuple[Fleet, stages.Wish, Run, Baseline]:
     """A run of which the baseline is known: test functions by their status."""
     base = base or world.git("rev-parse", "HEAD")
     spec = Spec(Address(""), "replay")
@@ -715,7 +719,7 @@ def begun(world: World, tests: dict[str, str], base: str = "") -> tuple[Fleet, i
     outcome = {"passing": "passed", "failing": "failed"}
     standings = [Standing(one, tests[one.id], {one.id: [outcome[tests[one.id]]]}) for one in found]
     fleet = Fleet(world.env, str(world.repo))
-    return fleet, improve.Wish(conduct.Wish(spec, "", (), [])), run, Baseline(base, tuple(standings), (), 1)
+    return fleet, stages.Wish(start.Wish(spec, "", (), [])), run, Baseline(base, tuple(standings), (), 1)
 
 
 def commit(world: World, files: dict[str, str | None]) -> str:
@@ -739,7 +743,7 @@ def test_one_branch_that_comes_to_no_tree_does_not_keep_the_others_from_being_ve
     said: list[dict[str, Any]] = []
     for task, tip in zip(run.tasks(), (odd, None), strict=True):
         run.end(run.begin(task.id, 1, {"name": "a"}, ""), {"outcome": "ok", "final": True, "tip": tip})
-    improve.verify(fleet, wish, run, before, said.append)
+    stages.verify(fleet, wish, run, before, said.append)
     assert {event["task"]: event["outcome"] for event in said} == {"0000-t": "refused", "0001-t": "unchanged"}
     assert "there is no such tree" in next(event["reason"] for event in said if event["task"] == "0000-t")
 
@@ -766,7 +770,7 @@ def test_a_test_was_removed_when_its_file_has_it_no_more(
     base = commit(world, {"test_a.py": CLASSES, "cases.py": "CASES = [1]\n", "checks.py": "def test_y(): pass\n"})
     names = ["test_a.py::TestA::test_x", "test_a.py::TestB::test_x", "test_a.py::test_y", "checks.py::test_y"]
     fleet, wish, run, before = begun(world, dict.fromkeys(names, "passing"), base)
-    removed = improve.removed(fleet, wish, run, before, commit(world, files))
+    removed = stages.removed(fleet, wish, run, before, commit(world, files))
     assert {name for name in names if removed(name)} == gone
 
 
@@ -774,12 +778,12 @@ def test_the_whole_suite_is_red_when_a_test_of_it_vanished(world: World, monkeyp
     base = commit(world, {"test_a.py": "def test_x(): pass\ndef test_y(): pass\ndef test_z(): pass\n"})
     names = {"test_a.py::test_x": "passing", "test_a.py::test_y": "passing", "test_a.py::test_z": "failing"}
     fleet, wish, run, before = begun(world, names, base)
-    work = reduce.Reduction(fleet, wish, run, before, lambda event: None, lambda scheduler: None)
+    work = delivery.Reduction(fleet, wish, run, before, lambda event: None, lambda scheduler: None)
 
     def full(commit: str, **outcomes: str) -> tuple[bool, str]:
         cases = {f"test_a.py::{name}": Case(f"test_a.py::{name}", one, text="why") for name, one in outcomes.items()}
-        monkeypatch.setattr(trial, "spread", lambda *args, **more: Report(cases=cases, status=0))
-        verdict = reduce.Trials(work).full(commit, ())
+        monkeypatch.setattr(execute, "spread", lambda *args, **more: Report(cases=cases, status=0))
+        verdict = delivery.Trials(work).full(commit, ())
         return verdict.ok, verdict.words
 
     assert full(base, test_x="passed", test_y="passed", test_z="failed")[0]
@@ -793,7 +797,7 @@ def test_the_whole_suite_is_red_when_a_test_of_it_vanished(world: World, monkeyp
     assert full(renamed, test_x="passed", test_better="passed", test_z="failed")[0]
 
 
-def wished(world: World, config: str, *words: str) -> improve.Wish:
+def wished(world: World, config: str, *words: str) -> stages.Wish:
     (world.home / ".config" / "muster").mkdir(parents=True, exist_ok=True)
     (world.home / ".config" / "muster" / "config.toml").write_text(config)
     args = parse.build("improve")[0].parse_args(["-a", "replay", *words])
@@ -804,7 +808,7 @@ def wished(world: World, config: str, *words: str) -> improve.Wish:
 def test_how_long_tests_may_take_is_configured(world: World) -> None:
     run = begun(world, {})[2]
     for config, seconds in (("", (300, 3600)), ('[improve]\ntest_timeout = 7\nsuite_timeout = "2h"\n', (7, 7200))):
-        here = improve.where(run, wished(world, config))
+        here = stages.where(run, wished(world, config))
         assert (here.seconds, here.timeout) == seconds
     for value in ('"soon"', "0", "-1", "true"):
         with pytest.raises(UsageError, match=r"\[improve\] test_timeout must be more than 0"):
@@ -814,10 +818,10 @@ def test_how_long_tests_may_take_is_configured(world: World) -> None:
 @pytest.mark.parametrize("path", ["guide/tour.sh", "./guide/tour.sh", "tour[1].sh"])
 def test_a_tutorial_that_is_named_is_protected(world: World, path: str) -> None:
     plain = os.path.normpath(path)
-    assert classify.kind(plain, classify.Rules()) != "protected"
+    assert paths.kind(plain, paths.Rules()) != "protected"
     for words, config in (([f"--tutorial={path}"], ""), ([], f"[improve]\ntutorial = '{path}'\n")):
         rules = wished(world, config, *words).rules
-        assert classify.kind(plain, rules) == "protected" and classify.kind(f"x/{plain}", rules) != "protected"
+        assert paths.kind(plain, rules) == "protected" and paths.kind(f"x/{plain}", rules) != "protected"
         assert rules.protected[0] == f"/{plain.replace('[', '[[]')}", "agents are told of it first"
 
 
@@ -1063,7 +1067,7 @@ def test_a_dirty_or_detached_repository_and_a_base_that_moved_are_said(shop: Wor
 
 def test_the_prompt_is_as_it_was_read_last() -> None:
     """Words that agents obey are changed on purpose only: MUSTER_GOLDEN=1 writes them anew."""
-    wish = improve.Wish(conduct.Wish(Spec(Address(""), "claude"), "", (), []), args=("-q",))
+    wish = stages.Wish(start.Wish(Spec(Address(""), "claude"), "", (), []), args=("-q",))
     block = Cited("total-1", "# What was sold in a month.\ntill total --month 2026-12")
     name = "tests/test_totals.py::test_total_of_a_month"
     function = Function(name, "tests/test_totals.py", 10, 18, "", (name,), (), (block,))
@@ -1071,9 +1075,9 @@ def test_the_prompt_is_as_it_was_read_last() -> None:
     group = Group("f", "ValueError in ledger.py", (name, "tests/test_files.py::test_export"), "ValueError")
     bad, good = Standing(function, "failing", {}, 0.1, case), Standing(function, "passing", {})
     texts = [
-        improve.prompt(wish, bad, "scout", group, ()),
-        improve.prompt(wish, bad, "worker", None, ["2 of 2 that failed alike: Mend the month"]),
-        improve.prompt(wish, good, "worker", None, ()),
+        stages.prompt(wish, bad, "scout", group, ()),
+        stages.prompt(wish, bad, "worker", None, ["2 of 2 that failed alike: Mend the month"]),
+        stages.prompt(wish, good, "worker", None, ()),
     ]
     golden = Path(__file__).parent / "golden" / "improve.md"
     text = "\n=====\n".join(texts)

@@ -14,14 +14,14 @@ import pytest
 
 from muster import Status
 from muster.errors import MusterError, Unreachable
-from muster.flow import run as runs
-from muster.flow.breaker import Breaker, Pause
-from muster.flow.governor import Governor, Limits
-from muster.flow.map import CLEAR_TRIES, FIRST_LOOK, HALF_MADE, Plan, Scheduler
-from muster.flow.run import Attempt
-from muster.flow.seam import Sight
-from muster.flow.task import Task, items, tasks
-from muster.flow.watch import Rules
+from muster.flow.limits.breaker import Breaker, Pause
+from muster.flow.limits.governor import Governor, Limits
+from muster.flow.map.backend import Sight
+from muster.flow.map.scheduler import CLEAR_TRIES, FIRST_LOOK, HALF_MADE, Plan, Scheduler
+from muster.flow.map.supervise import Rules
+from muster.flow.run import directory as runs
+from muster.flow.run.directory import Attempt
+from muster.flow.run.tasks import Task, items, tasks
 
 from ..support import events
 from .sim import IN_MEMORY, TROUBLED, One, SimField, World

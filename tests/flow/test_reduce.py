@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from muster.flow import reduce
-from muster.flow import run as runs
-from muster.flow.task import Task
+from muster.flow.reduce import delivery
+from muster.flow.run import directory as runs
+from muster.flow.run.tasks import Task
 
 from ..conftest import World
 from .test_improve import MORTAL, edit, play, subjects, write
@@ -190,7 +190,7 @@ def test_what_the_last_reduce_had_no_good_answer_to_is_asked_again(
     task = Task("0001-x", 1, "x", {"item": "x", "role": role}, "Do it", (), "")
     run = runs.make(str(tmp_path), "r", {}, [task])
     run.end(run.begin(task.id, 1, {"name": "a"}, ""), {"outcome": outcome, "final": True, "t": t})
-    reduce.reopen(run, task, 10.0)
+    delivery.reopen(run, task, 10.0)
     assert run.attempts(task.id)[-1].final is not again
 
 
@@ -200,14 +200,16 @@ def test_a_question_that_was_put_again_counts_as_it_was_answered_last(tmp_path: 
     run = runs.make(str(tmp_path), "r", {}, made)
     for task, outcome in zip(made, ("blocked", "failed", "ok"), strict=True):
         run.end(run.begin(task.id, 1, {"name": "a"}, ""), {"outcome": outcome, "final": True})
-    assert reduce.outcomes(run) == {"blocked": 1, "ok": 1}
+    assert delivery.outcomes(run) == {"blocked": 1, "ok": 1}
 
 
 def test_a_list_in_a_pull_request_says_how_much_is_missing() -> None:
     lines = [f"- {number:04}" for number in range(1000)]
-    assert reduce.listed("Left out", lines, 70) == ["## Left out", "", *lines[:10], "- and 990 more", ""]
-    assert reduce.listed("Left out", lines, 7000)[2:-1] == lines and reduce.listed("Left out", [], 10) == []
-    assert reduce.ACCEPTED_MOST + reduce.LEFT_MOST + reduce.REFUSED_MOST < 60_000, "GitHub takes 65,536 characters"
+    assert delivery.listed("Left out", lines, 70) == ["## Left out", "", *lines[:10], "- and 990 more", ""]
+    assert delivery.listed("Left out", lines, 7000)[2:-1] == lines and delivery.listed("Left out", [], 10) == []
+    assert delivery.ACCEPTED_MOST + delivery.LEFT_MOST + delivery.REFUSED_MOST < 60_000, (
+        "GitHub takes 65,536 characters"
+    )
 
 
 def test_a_branch_whose_test_is_fixed_already_is_not_delivered_as_a_fix(calc: World, tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from muster.flow import field, memory
-from muster.flow.run import Run
+from muster.flow.improve import converged
+from muster.flow.map import fleet_backend
+from muster.flow.run.directory import Run
 
 from .sim import GB, IN_MEMORY, TROUBLED, World
 from .simhosts import BASE, Sim, SimHost
@@ -134,7 +135,7 @@ def test_an_agent_that_is_not_there_is_asked_for_on_its_own_host_only(folder: Pa
 
 def test_what_could_not_be_written_down_is_harvested_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Agents of which the disk took only a part are not cleared away."""
-    write, refused = field.write, []
+    write, refused = fleet_backend.write, []
 
     def full(path: str, content: bytes) -> None:
         if path.endswith("/result.json") and len(refused) < 7:
@@ -142,7 +143,7 @@ def test_what_could_not_be_written_down_is_harvested_again(folder: Path, monkeyp
             raise OSError(errno.ENOSPC, "No space left on device")
         write(path, content)
 
-    monkeypatch.setattr(field, "write", full)
+    monkeypatch.setattr(fleet_backend, "write", full)
     sim = Sim(folder / "x", World(works=(20.0, 30.0)))
     run = sim.map(5)
     picture = held(sim, run, 5, 50)
@@ -152,7 +153,7 @@ def test_what_could_not_be_written_down_is_harvested_again(folder: Path, monkeyp
 
 
 def test_a_full_disk_where_escalations_are_kept_ends_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    escalate, asked = memory.escalate, []
+    escalate, asked = converged.escalate, []
 
     def full(home: str, run: Run, task: str = "") -> None:
         asked.append(task)
@@ -160,7 +161,7 @@ def test_a_full_disk_where_escalations_are_kept_ends_nothing(folder: Path, monke
             raise OSError(errno.ENOSPC, "No space left on device")
         escalate(home, run)
 
-    monkeypatch.setattr(memory, "escalate", full)
+    monkeypatch.setattr(converged, "escalate", full)
     sim = Sim(folder / "x", World(works=(20.0, 30.0)))
     assert held(sim, sim.map(3), 3, 50)["outcomes"] == {"ok": 3}
     assert len(asked) == 5 and asked[0] == asked[-1] == "", "at the beginning, for each, and for all of them at the end"

@@ -12,9 +12,9 @@ from ..model import Address, Spec
 from . import common, map, render
 
 if TYPE_CHECKING:
-    from ..flow.improve import Wish
-    from ..flow.reduce import Reduction
-    from ..flow.run import Run
+    from ..flow.improve.stages import Wish
+    from ..flow.reduce.delivery import Reduction
+    from ..flow.run.directory import Run
 
 EXAMPLES = """
 muster improve -a claude --permissions bypass
@@ -72,13 +72,14 @@ def ending(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..flow import improve, reduce
+    from ..flow.improve import stages
+    from ..flow.reduce import delivery
 
     wish = wished(args, fleet)
-    improve.check(fleet, wish)
-    _, commit, dirty = improve.base_of(fleet, "")
-    directory, new = improve.directory(fleet, wish)
-    wish = improve.within(wish, directory)
+    stages.check(fleet, wish)
+    _, commit, dirty = stages.base_of(fleet, "")
+    directory, new = stages.directory(fleet, wish)
+    wish = stages.within(wish, directory)
     if not args.json:
         word = "run" if new else "going on with run"
         render.note(f"{word} {directory.name} (muster runs show {directory.name})")
@@ -90,11 +91,11 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     with holding(fleet, directory, display, new, "the same command"):
         if args.dry_run:
             return _dry(args, fleet, wish, directory, display)
-        reduce.check(fleet, directory)
+        delivery.check(fleet, directory)
         if args.pr:
-            reduce.check_request(fleet, str(directory.about()["repo"]))
-        improve.resume(directory)
-        done = directory.finished() or improve.go(fleet, wish, directory, display.say, display.shown)
+            delivery.check_request(fleet, str(directory.about()["repo"]))
+        stages.resume(directory)
+        done = directory.finished() or stages.go(fleet, wish, directory, display.say, display.shown)
         display.end()
         if not done:
             render.note(f"{directory.name} is not finished; the same command goes on with it")
@@ -105,10 +106,10 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 @contextlib.contextmanager
 def holding(fleet: Fleet, directory: Run, display: map.Display, new: bool, again: str) -> Iterator[None]:
     """Hold the run; after Ctrl-C it is said what goes on with it."""
-    from ..flow import improve
+    from ..flow.improve import stages
 
     try:
-        with improve.holding(fleet, directory, new):
+        with stages.holding(fleet, directory, new):
             yield
     except KeyboardInterrupt:
         display.end()
@@ -117,7 +118,9 @@ def holding(fleet: Fleet, directory: Run, display: map.Display, new: bool, again
 
 
 def wished(args: argparse.Namespace, fleet: Fleet) -> Wish:
-    from ..flow import classify, conduct, improve
+    from ..flow.improve import stages
+    from ..flow.map import start
+    from ..flow.review import paths as classify
 
     told = fleet.config.section("improve")
     paths = tuple(word for word in args.places if not word.startswith("@"))
@@ -129,7 +132,7 @@ def wished(args: argparse.Namespace, fleet: Fleet) -> Wish:
         timeout=args.timeout,
         permissions=args.permissions,
     )
-    agents = conduct.Wish(
+    agents = start.Wish(
         spec,
         "",
         (),
@@ -144,7 +147,7 @@ def wished(args: argparse.Namespace, fleet: Fleet) -> Wish:
         args.questions,
     )
     tutorial = args.tutorial or str(told.get("tutorial", ""))
-    wish = improve.Wish(
+    wish = stages.Wish(
         agents,
         paths,
         tuple(args.rest),
@@ -157,11 +160,11 @@ def wished(args: argparse.Namespace, fleet: Fleet) -> Wish:
         args.times or int(told.get("times", 3)),
         test_seconds=fleet.config.seconds("improve", "test_timeout", 300),
         suite_seconds=fleet.config.seconds("improve", "suite_timeout", 3600),
-        rules=improve.protecting(classify.Rules.from_config(told), tutorial),
+        rules=stages.protecting(classify.Rules.from_config(told), tutorial),
         integrator=args.integrator,
         rank=args.rank,
     )
-    if args.rank == "agent" and improve.integrator(fleet, wish) == "none":
+    if args.rank == "agent" and stages.integrator(fleet, wish) == "none":
         raise UsageError("--rank agent needs an agent to ask, and there is none", "--integrator TYPE, or: --rank code")
     return wish
 
@@ -174,12 +177,13 @@ def _words(told: dict[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _dry(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, display: map.Display) -> int:
-    from ..flow import conduct, improve
+    from ..flow.improve import stages
+    from ..flow.map import start
 
-    before = improve.standing(fleet, wish, directory, display.say)
-    planned = improve.plan(fleet, wish, directory, before, keep=False)
+    before = stages.standing(fleet, wish, directory, display.say)
+    planned = stages.plan(fleet, wish, directory, before, keep=False)
     count = len(planned.scouts) + len(planned.workers)
-    expected = conduct.estimate(fleet, wish.map._replace(items=[{}] * count))[0]
+    expected = start.estimate(fleet, wish.map._replace(items=[{}] * count))[0]
     if args.json:
         render.line(
             {
@@ -204,26 +208,28 @@ def _dry(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, dis
 
 def deliver(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, display: map.Display) -> int:
     """The branch of a run, and what is said at the end. A run that was interrupted before all agents had ended stays unfinished."""
-    from ..flow import again, conduct, improve, reduce
+    from ..flow.improve import resubmitted, stages
+    from ..flow.map import start
+    from ..flow.reduce import delivery as reduce
 
-    before = improve.standing(fleet, wish, directory, display.say)
-    wish = improve.equipped(wish, before)
-    again.take(fleet, wish, directory, display.say)
-    improve.verify(fleet, wish, directory, before, display.say)
+    before = stages.standing(fleet, wish, directory, display.say)
+    wish = stages.equipped(wish, before)
+    resubmitted.take(fleet, wish, directory, display.say)
+    stages.verify(fleet, wish, directory, before, display.say)
     work = reduce.Reduction(fleet, wish, directory, before, display.say, display.shown)
     left = [] if directory.finished() else reduce.unfinished(work)
     delivery = reduce.go(work)
     display.end()
     if not left:
-        conduct.finish(directory, display.say, commit=delivery.commit, branch=delivery.branch)
+        start.finish(directory, display.say, commit=delivery.commit, branch=delivery.branch)
     address = reduce.open_request(work, delivery) if args.pr and delivery.commit else ""
     _tell(args, work, {**delivery.to_json(), "unfinished": left}, address)
-    counts, bad = reduce.funnel(directory), conduct.code(reduce.outcomes(directory))
+    counts, bad = reduce.funnel(directory), start.code(reduce.outcomes(directory))
     return bad or (1 if left or (not delivery.commit and (delivery.left_out or counts["refused"])) else 0)
 
 
 def _tell(args: argparse.Namespace, work: Reduction, delivery: dict[str, Any], address: str) -> None:
-    from ..flow import reduce
+    from ..flow.reduce import delivery as reduce
 
     counts = reduce.funnel(work.run)
     if args.json:
@@ -256,10 +262,10 @@ def _tell(args: argparse.Namespace, work: Reduction, delivery: dict[str, Any], a
 
 def kept_out(run: Run) -> None:
     """Print what is kept out of the changes that are in the branch."""
-    from ..flow import reduce
+    from ..flow.reduce import delivery
 
-    for name, paths in reduce.kept_out(run).items():
-        render.out(f"kept out of {name}: {render.plain(reduce.kept_out_words(paths))}")
+    for name, paths in delivery.kept_out(run).items():
+        render.out(f"kept out of {name}: {render.plain(delivery.kept_out_words(paths))}")
 
 
 def _again(run: Run) -> str:

@@ -15,9 +15,9 @@ from ..model import MODES, PERMISSIONS, Address, Spec, parse_labels, parse_secon
 from . import common, render
 
 if TYPE_CHECKING:
-    from ..flow.limits import Limits
-    from ..flow.map import Scheduler
-    from ..flow.purse import Estimate
+    from ..flow.limits.budget import Estimate
+    from ..flow.limits.limits import Limits
+    from ..flow.map.scheduler import Scheduler
 
 EXAMPLES = """
 seq 3 | muster map -a command -- sh -c 'echo "$MUSTER_ITEM"'
@@ -98,9 +98,9 @@ def agents(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..flow import conduct
-    from ..flow import run as runs
-    from ..flow import task as tasks
+    from ..flow.map import start
+    from ..flow.run import directory as runs
+    from ..flow.run import tasks
 
     if args.name and not runs.NAME.match(args.name):  # a dry run makes none, which would find out
         raise UsageError(f"{args.name!r} is not a name for a run", "use letters, digits, - and _, at most 40")
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     prompt = common.read_text(args.prompt_file) if args.prompt_file else args.prompt
     if args.items == "-" and sys.stdin.isatty():
         raise UsageError("there are no items", "one a line on stdin: ls | muster map …, or --items FILE")
-    wish = conduct.Wish(
+    wish = start.Wish(
         Spec(
             Address(""),
             common.client(args, fleet, "map"),
@@ -132,14 +132,14 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         limits(fleet, args),
         args.questions,
     )
-    conduct.check(fleet, wish)
-    expected = conduct.estimate(fleet, wish)[0]
+    start.check(fleet, wish)
+    expected = start.estimate(fleet, wish)[0]
     if args.dry_run:
         return _dry(args, wish, expected)
-    for reason in conduct.unusable(fleet, wish.places):
+    for reason in start.unusable(fleet, wish.places):
         render.note(f"{reason}; nothing is launched there until that changes")
-    directory, new = conduct.directory(fleet, wish)
-    over = conduct.over(directory)
+    directory, new = start.directory(fleet, wish)
+    over = start.over(directory)
     if not over:
         with directory.holding():
             pass  # who has it is said before anything else is
@@ -151,7 +151,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         if not over:
             render.note(expected.words)
     display = Display(args.json, directory.folder)
-    finished = conduct.go(fleet, wish, directory, display.say, display.shown)
+    finished = start.go(fleet, wish, directory, display.say, display.shown)
     display.end()
     picture = directory.picture()
     outcomes, total = picture["outcomes"], picture["total"]
@@ -166,7 +166,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if waiting and not args.json:
         more = f", and {len(waiting) - 1} more" if waiting[1:] else ""
         render.note(f"you can talk to {waiting[0]}{more}: muster start {waiting[0]}; muster connect {waiting[0]}")
-    return conduct.code(outcomes) if done == total else 1
+    return start.code(outcomes) if done == total else 1
 
 
 def _text(path: str) -> str:
@@ -183,15 +183,15 @@ def _text(path: str) -> str:
 
 def limits(fleet: Fleet, args: argparse.Namespace) -> Limits:
     """The flags, then `[budget]` and `[limits]`, then what one agent of this type takes."""
-    from ..flow import budget
+    from ..flow.limits import settings
 
     machine = {"memory": fleet.type(common.client(args, fleet, "map")).memory << 20, **fleet.config.amounts("limits")}
     given = {"max_agents": args.max_agents, "dollars": args.budget or None, "tokens": args.budget_tokens or None}
-    return budget.limits(fleet.config.amounts("budget"), machine, **given)
+    return settings.limits(fleet.config.amounts("budget"), machine, **given)
 
 
 def _dry(args: argparse.Namespace, wish: Any, expected: Estimate) -> int:
-    from ..flow import task as tasks
+    from ..flow.run import tasks
 
     made = tasks.tasks(wish.items, wish.prompt, wish.args)
     if args.json:
@@ -259,7 +259,7 @@ class Display:
 
     def line(self, scheduler: Scheduler, now: float) -> str:
         """How far it is, what holds it back, who is slow, what it cost, and how fast it goes: a narrow terminal cuts the end."""
-        from ..flow.limits import amount, span
+        from ..flow.limits.limits import amount, span
 
         counts = scheduler.counts()
         parts = [f"{self.run} " + ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))]

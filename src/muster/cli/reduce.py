@@ -8,8 +8,8 @@ from ..fleet import Fleet
 from . import improve, map, render
 
 if TYPE_CHECKING:
-    from ..flow.improve import Wish
-    from ..flow.run import Run
+    from ..flow.improve.stages import Wish
+    from ..flow.run.directory import Run
 
 REST = "PYTEST ARGS"
 EXAMPLES = """
@@ -47,27 +47,27 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..flow import reduce
+    from ..flow.reduce import delivery
 
     args.new, args.keep, args.tutorial, args.everything = False, False, "", False
     directory, wish, new = _directory(args, fleet)
     display = map.Display(args.json, directory.folder)
     with improve.holding(fleet, directory, display, new, f"muster reduce {directory.name}"):
-        reduce.check(fleet, directory)
+        delivery.check(fleet, directory)
         if args.pr:
-            reduce.check_request(fleet, str(directory.about()["repo"]))
+            delivery.check_request(fleet, str(directory.about()["repo"]))
         if directory.about().get("gathered"):
-            from ..flow import gather
+            from ..flow.reduce import sources
 
-            gather.take(fleet, wish, directory, display.say)
+            sources.take(fleet, wish, directory, display.say)
         return improve.deliver(args, fleet, wish, directory, display)
 
 
 def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish, bool]:
     """The run that is meant, or a new one of what is meant (True)."""
-    from ..flow import gather
-    from ..flow import improve as flow
-    from ..flow import run as runs
+    from ..flow.improve import stages as flow
+    from ..flow.reduce import sources
+    from ..flow.run import directory as runs
 
     try:
         directory = runs.find(fleet.home, args.names[0]) if len(args.names) == 1 else None
@@ -83,7 +83,7 @@ def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish, bool]
         if mapped is not None:
             spec = wish.map.spec._replace(source=str(mapped.about()["repo"]))
             wish = wish._replace(map=wish.map._replace(spec=spec))
-        directory, new = gather.gather(fleet, wish, args.names, mapped)
+        directory, new = sources.gather(fleet, wish, args.names, mapped)
         if not args.json:
             word = "run" if new else "going on with run"
             render.note(f"{word} {directory.name} (muster runs show {directory.name})")

@@ -10,7 +10,7 @@ from ..fleet import Fleet
 from . import render
 
 if TYPE_CHECKING:
-    from ..flow.run import Run
+    from ..flow.run.directory import Run
     from ..report.page import Made
 
 EXAMPLES = """
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
 def _make(word: str, out: Path | None, fleet: Fleet) -> tuple[str | None, Made]:
     """The name of the run, if it is one, and its page. A folder of that name comes before a run."""
-    from ..flow import run as runs
+    from ..flow.run import directory as runs
     from ..report import page, run_folder, run_page
 
     folder = Path(word)
@@ -88,7 +88,7 @@ def _make(word: str, out: Path | None, fleet: Fleet) -> tuple[str | None, Made]:
 
 
 def _before(fleet: Fleet, one: Run) -> Path | None:
-    from ..flow import run as runs
+    from ..flow.run import directory as runs
 
     found = runs.before(fleet.home, one)
     return Path(found.folder) if found else None

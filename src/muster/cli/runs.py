@@ -12,7 +12,7 @@ from ..model import Address
 from . import improve, render
 
 if TYPE_CHECKING:
-    from ..flow.run import Record, Run
+    from ..flow.run.directory import Record, Run
     from ..host import Found
 
 EXAMPLES = """
@@ -59,7 +59,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..flow import run as runs
+    from ..flow.run import directory as runs
 
     if not args.action:
         return _all(args, [one.overview() for one in runs.all_runs(fleet.home)])
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
 def _remove(fleet: Fleet, one: Run) -> None:
     """Its agents and its directory go, its branches stay. Unreachable where agents may be that cannot be asked."""
-    from ..flow import memory
+    from ..flow.improve import converged
 
     repo = str(one.about().get("repo") or "")
     if not one.held():
@@ -125,7 +125,7 @@ def _remove(fleet: Fleet, one: Run) -> None:
                 fleet.pull(agent, force=True, empty=False)
             fleet.destroy(agent)
     one.remove()
-    memory.forget(fleet, one.name, repo)
+    converged.forget(fleet, one.name, repo)
 
 
 def _agents(fleet: Fleet, one: Run) -> list[Found]:
@@ -146,10 +146,11 @@ def _agents(fleet: Fleet, one: Run) -> list[Found]:
 
 def _end(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
     """Nobody is there to be asked: its agents may still be at work, and are ended from here."""
-    from ..flow import conduct, trial
+    from ..flow.map import start
+    from ..flow.suite import execute
 
-    conduct.stop(fleet, one, lambda event: None)
-    trial.sweep(fleet, one.name)
+    start.stop(fleet, one, lambda event: None)
+    execute.sweep(fleet, one.name)
     if args.json:
         render.document({"name": one.name, "action": "stop"})
     else:
@@ -206,7 +207,7 @@ def _all(args: argparse.Namespace, pictures: list[dict[str, Any]]) -> int:
 
 
 def _show(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
-    from ..flow import run as runs
+    from ..flow.run import directory as runs
 
     records = functools.cache(one.records)
     picture = one.picture(records)
@@ -246,16 +247,16 @@ def _funnels(
     fleet: Fleet, one: Run, records: Callable[[], list[Record]]
 ) -> tuple[dict[str, Any] | None, str | None, dict[str, Any] | None]:
     """How far the tasks of a run came, the run before it in the same repository, and the difference to that, as far as both are known."""
-    from ..flow import reduce
-    from ..flow import run as runs
+    from ..flow.reduce import delivery
+    from ..flow.run import directory as runs
 
     about = one.about()
     if about.get("kind") != "improve":
         return None, None, None
-    older, counts = runs.before(fleet.home, one), one.kept("funnel", lambda: reduce.funnel(one, records()))
+    older, counts = runs.before(fleet.home, one), one.kept("funnel", lambda: delivery.funnel(one, records()))
     if older is None:
         return counts, None, None
-    before = older.kept("funnel", lambda: reduce.funnel(older))
+    before = older.kept("funnel", lambda: delivery.funnel(older))
     known = {key: (value, before[key]) for key, value in counts.items()}
     since = {key: None if None in pair else round(pair[0] - pair[1], 6) for key, pair in known.items()}
     return counts, older.name, since
@@ -263,10 +264,10 @@ def _funnels(
 
 def _escalations(args: argparse.Namespace, fleet: Fleet, run: str = "") -> int:
     """Those that are open; of one run, as often as its tasks said them."""
-    from ..flow import memory
+    from ..flow.improve import converged
 
     known = {}
-    for key, one in memory.escalations(fleet.home).items():
+    for key, one in converged.escalations(fleet.home).items():
         by = [who for who in one["by"] if not run or who.partition("/")[0] == run]
         if by and not one.get("closed"):
             known[key] = {**one, "by": by}
@@ -285,9 +286,9 @@ def _escalations(args: argparse.Namespace, fleet: Fleet, run: str = "") -> int:
 
 
 def _close(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..flow import memory
+    from ..flow.improve import converged
 
-    text = memory.close(fleet.home, args.name)
+    text = converged.close(fleet.home, args.name)
     if args.json:
         render.document({"name": args.name, "action": "close"})
     else:

@@ -14,7 +14,7 @@ from ..model import LIVE
 from . import render
 
 if TYPE_CHECKING:
-    from ..flow.run import Attempt, Record, Run
+    from ..flow.run.directory import Attempt, Record, Run
 
 #: How much of the end of a file is read for the last lines, and how many of them are shown.
 TAIL, LINES = 1 << 16, 8

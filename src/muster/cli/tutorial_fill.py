@@ -5,9 +5,9 @@ import shlex
 import sys
 from typing import Any
 
+from ..authoring import agent, fill
 from ..errors import UsageError
 from ..fleet import Fleet
-from ..flow import author, fill
 from ..model import parse_seconds
 from . import render
 from .parse import terminal
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         raise UsageError(
             "--from makes no agent: -a, --name and words behind -- are for a new one", "leave them or --from out"
         )
-    at = author.place(args.file, fleet.cwd)
+    at = agent.place(args.file, fleet.cwd)
     wanted = fill.headings(at, args.heading)
     say = render.note
     if args.source:
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
             )
         return 0
     else:
-        wish = author.Wish("fill", type_of(args, fleet), tuple(args.rest), args.name, args.timeout)
+        wish = agent.Wish("fill", type_of(args, fleet), tuple(args.rest), args.name, args.timeout)
         filled = fill.fill(fleet, wish, at, wanted, say)
     address = filled.one.status.address
     picked: list[str] = []

@@ -3,9 +3,9 @@ from __future__ import annotations
 import argparse
 import os
 
+from ..authoring import skill
 from ..errors import NotFound, UsageError, nearest
 from ..fleet import Fleet
-from ..flow import author
 from ..tutorial import blocks
 from . import render
 
@@ -16,7 +16,7 @@ muster tutorial skill agents --dir ../shop --force
 muster tutorial skill claude --print
 """
 TEXT = f"""
-Installs the instructions of muster tutorial sync for a client itself, as the slash command {author.COMMAND}:
+Installs the instructions of muster tutorial sync for a client itself, as the slash command {skill.COMMAND}:
 a file of its own for claude and opencode, a section between two marks in AGENTS.md for codex and agents in general.
 The rest of that file stays as it is. Without CLIENT it is claude and agents.
 """
@@ -32,12 +32,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     for client in args.clients:
-        if client not in author.CLIENTS:
-            raise UsageError(f"no client {client!r} is known", nearest(client, list(author.CLIENTS)))
+        if client not in skill.CLIENTS:
+            raise UsageError(f"no client {client!r} is known", nearest(client, list(skill.CLIENTS)))
     folder = os.path.join(fleet.cwd, args.dir) if args.dir else blocks.roots(fleet.cwd)[-1]
     if not os.path.isdir(folder):
         raise NotFound(f"there is no folder {args.dir}", "name one that exists: --dir DIR")
-    done = author.install(folder, args.clients or ["claude", "agents"], args.force, args.print)
+    done = skill.install(folder, args.clients or ["claude", "agents"], args.force, args.print)
     if args.json:
         rows = [{"path": one.path, "action": "none" if args.print else one.action, "text": one.text} for one in done]
         render.document({"dir": folder, "files": rows})

@@ -3,9 +3,9 @@ from __future__ import annotations
 import argparse
 import shlex
 
+from ..authoring import agent, sync
 from ..errors import UsageError
 from ..fleet import Fleet
-from ..flow import author, sync
 from ..model import parse_seconds
 from . import render
 from .tutorial_fill import type_of
@@ -38,12 +38,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if args.rounds < 1:
         raise UsageError("--rounds must be at least 1")
-    at = author.place(args.tutorial, fleet.cwd)
+    at = agent.place(args.tutorial, fleet.cwd)
     wanted = sync.tests(args.tests, at, fleet.cwd)
     pytest = args.pytest or fleet.config.section("improve").get("pytest", [])
     if not isinstance(pytest, list) or not all(isinstance(word, str) for word in pytest):
         raise UsageError("[improve] pytest must be a list of words", 'pytest = ["uv", "run", "pytest"]')
-    wish = author.Wish("sync", "", tuple(args.rest), args.name, args.timeout)
+    wish = agent.Wish("sync", "", tuple(args.rest), args.name, args.timeout)
     synced = sync.sync(
         fleet,
         lambda: wish._replace(type=type_of(args, fleet)),

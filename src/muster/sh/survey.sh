@@ -120,7 +120,7 @@ done
 	$0 in wanted { count[$0]++ }
 	END { for (id in count) printf "alive %s %d\n", id, count[id] }'
 # Plain files of a sane size only: no pipe, device, link or flood in an agent's folder may stop the survey.
-# Of a result one byte more than flow/result.py takes: what is too large is seen to be, however large it is.
+# Of a result one byte more than flow/run/results.py takes: what is too large is seen to be, however large it is.
 # shellcheck disable=SC2016  # the inner shell's and awk's own
 mu_files | LC_ALL=C awk -F / -v links="$mu_links" '
 	BEGIN { n = split(links, words, " "); for (i = 1; i <= n; i++) linked[words[i]] }

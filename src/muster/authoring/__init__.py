@@ -1,0 +1,1 @@
+"""Agents that write tutorials and tests: `muster tutorial fill`, `sync` and `skill`."""

@@ -1,0 +1,1 @@
+"""The stages of `muster improve`, and what is remembered from run to run."""

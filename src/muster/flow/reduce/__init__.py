@@ -1,0 +1,1 @@
+"""Integrate many branches into one that was tested as it is delivered."""

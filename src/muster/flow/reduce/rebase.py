@@ -1,0 +1,81 @@
+"""The change of a branch on top of the commit that it should start from.
+
+An agent may reset, amend or squash commits that it was given. What leads from its base to its tip would then take commits of the user's
+back, so only what the branch itself did since it parted is taken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from ... import Fleet
+from ..improve import converged
+from ..review import paths
+from ..run.directory import Run
+from ..run.results import shown
+from . import trees as merging
+
+
+class Onto(NamedTuple):
+    """A commit on top of the base, or the reason why it could not be made."""
+
+    commit: str
+    moved: bool = False
+    """The branch did not descend from the base, and its changes were applied again."""
+    reason: str = ""
+
+
+def onto(fleet: Fleet, run: Run, base: str, tip: str, ref: str, rewritten: bool = True) -> Onto:
+    """Return a commit that has what a branch did, and all of `base`; a new one is held by the ref `ref` of the run.
+
+    With `rewritten` the branch may hold commits of the base in another form, as after `git commit --amend` or a squash: where its change
+    and theirs meet, it counts as it is if it keeps most of their lines. Otherwise a conflict is a reason against it.
+    """
+    repo = str(run.about()["repo"])
+    before = converged.git(fleet, repo, "merge-base", base, tip)
+    if before == base:
+        return Onto(tip)
+    if not before and not rewritten:
+        return Onto("", reason="it has no commit in common with your branch")
+    common = converged.git(fleet, repo, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    git = merging.Repository(fleet.local, common, run.path(f"git-{ref}"))  # several at once
+    try:
+        trees = git.trees([commit for commit in (before, base, tip) if commit])
+        old = trees[before] if before else git.empty()
+        merge = git.merge(*git.siblings([(old, trees[base]), (old, trees[tip])]))
+        (commit,) = git.commits([(merge.tree, base)])
+        lost = [
+            path
+            for path in merge.conflicts
+            if not (rewritten and _keeps(*(_lines(fleet, repo, one, path) for one in (before, base, tip))))
+        ]
+        if lost:
+            return Onto("", reason=f"conflicts with commits of yours in {', '.join(map(shown, merge.paths[:5]))}")
+        if merge.conflicts:
+            tree = paths.tree(fleet.local, repo, commit, tip, merge.conflicts)
+            (commit,) = git.commits([(tree, base)])
+        git.move((f"refs/muster/runs/{run.name}/onto/{ref}", commit, None))
+    finally:
+        git.close()
+    return Onto(commit, moved=True)
+
+
+def _lines(fleet: Fleet, repo: str, commit: str, path: str) -> Counter[bytes] | None:
+    """The lines of a file that are not empty, each with its number of times; None where there is no text."""
+    if not commit:
+        return Counter()
+    argv = ["git", "-C", repo, "-c", "core.hooksPath=/dev/null", "cat-file", "blob", f"{commit}:{path}"]
+    done = fleet.local.run(argv)
+    if b"\0" in done.stdout:
+        return None
+    return Counter(line.strip() for line in done.stdout.splitlines() if line.strip())
+
+
+def _keeps(before: Counter[bytes] | None, base: Counter[bytes] | None, tip: Counter[bytes] | None) -> bool:
+    """Whether a file has most of what the user's commits added to it, and little of what they removed."""
+    if before is None or base is None or tip is None or not tip:
+        return False
+    added, removed = base - before, before - base
+    kept, back = (added & tip).total(), (removed & (tip - base)).total()
+    return 2 * kept >= added.total() and 2 * back <= removed.total()

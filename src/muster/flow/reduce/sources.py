@@ -1,0 +1,154 @@
+"""Agents and branches that no run has made become the tasks of one: each is brought onto the commit that the run starts from, and from
+there on it is verified and integrated like every other.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ... import Fleet
+from ...errors import MusterError, NotFound, UsageError
+from ..improve import converged
+from ..improve import stages as improving
+from ..improve.stages import Wish
+from ..map import start
+from ..map.fleet_backend import FleetField
+from ..run import directory as runs
+from ..run import tasks
+from ..run.directory import Run
+from ..run.tasks import Task
+from . import rebase as onto
+
+ROLE = "branch"
+
+
+class Source(NamedTuple):
+    """An agent, by its address, or a branch, by its commit."""
+
+    name: str
+    address: str = ""
+    commit: str = ""
+
+
+def sources(fleet: Fleet, repo: str, names: Sequence[str]) -> list[Source]:
+    """What is meant by names and globs of agents, and by names of branches. Agents come first; nothing is guessed."""
+    found: dict[str, Source] = {}
+    for name in names:
+        commit = converged.git(
+            fleet, repo, "rev-parse", "-q", "--verify", "--end-of-options", f"refs/heads/{name}^{{commit}}"
+        )
+        try:
+            chosen, errors = fleet.select([name])
+        except UsageError as error:  # no name that an agent can have
+            chosen, errors = [], [error]
+        if not chosen and not commit:
+            known = f"{errors[0].hint}; " if errors and errors[0].hint else ""
+            if any(run.name == name for run in runs.all_runs(fleet.home)):
+                raise UsageError(f"{name} is a run, which is reduced by itself", f"muster reduce {name}")
+            raise NotFound(f"there is no agent, no branch and no run {name}", f"{known}muster runs lists runs")
+        for one in chosen:
+            address = str(one.status.address)
+            found[address] = Source(one.agent.name, address)
+        if not chosen:
+            found[f"refs/heads/{name}"] = Source(name, commit=commit)
+    return list(found.values())
+
+
+def branches(run: Run) -> list[Source]:
+    """What the tasks of a run of `map` have committed that ended well. UsageError when that is nothing."""
+    found = []
+    for task in run.tasks():
+        tries = run.attempts(task.id)
+        told = (tries[-1].outcome or {}) if tries and tries[-1].final else {}
+        if told.get("outcome") == "ok" and told.get("commits") and told.get("tip"):
+            found.append(Source(str(told.get("branch") or task.id), commit=str(told["tip"])))
+    if not found:
+        raise UsageError(f"no task of run {run.name} is ok and has commits", f"muster runs show {run.name}")
+    return found
+
+
+def gather(fleet: Fleet, wish: Wish, names: Sequence[str], of: Run | None = None) -> tuple[Run, bool]:
+    """A run with a task for each of the agents and branches, or for each branch of another run; all have come to their end.
+
+    One of the same that was interrupted, or that has the given name, is gone on with; else it is a new one (True).
+    """
+    repo, base, _ = improving.base_of(fleet, wish.map.spec.source)
+    found = branches(of) if of else sources(fleet, repo, names)
+    source = os.path.realpath(wish.map.spec.source or fleet.cwd)
+    digest = tasks.digest(["reduce", [list(one) for one in found], base, source, wish.paths, wish.args])
+    if wish.map.name:
+        known = [run for run in runs.all_runs(fleet.home) if run.name == wish.map.name]
+        if known and known[0].about().get("digest") != digest:
+            raise UsageError(
+                f"run {wish.map.name} was made of something else, or your branch or theirs have moved since",
+                f"--run ANOTHER-NAME, or: muster reduce {wish.map.name}",
+            )
+        if known:
+            return known[0], False
+    elif interrupted := runs.unfinished(fleet.home, digest):
+        return interrupted, False
+    about = {
+        "kind": "improve",
+        "digest": digest,
+        "repo": repo,
+        "source": source,
+        "base": base,
+        "type": wish.map.spec.type,
+        "places": list(wish.map.places),
+        "paths": list(wish.paths),
+        "args": list(wish.args),
+    }
+    made = [
+        Task(tasks.name(number, one.name), number, one.name, {"item": one.name, "role": ROLE}, "", (), base)
+        for number, one in enumerate(found, 1)
+    ]
+    name = wish.map.name or runs.free_name(fleet.home, "reduce", converged.branches(fleet, repo))
+    return runs.make(fleet.home, name, {**about, "gathered": [list(one) for one in found]}, made), True
+
+
+def take(fleet: Fleet, wish: Wish, run: Run, say: start.Say) -> None:
+    """Harvest each of them into its task, once. Agents stay as they are."""
+    field = FleetField(fleet, run, wish.map.spec, speaks=True, keep=True)
+    told = [Source(*map(str, one)) for one in run.about().get("gathered", [])]
+    for task, source in zip(run.tasks(), told, strict=False):
+        if any(attempt.final for attempt in run.attempts(task.id)):
+            continue
+        agent: dict[str, Any] = {"branch": source.name}
+        if source.address:
+            place = source.address.partition("@")[2]
+            agent = {"name": source.name, "place": place, "address": source.address}
+        attempt = run.begin(task.id, 1, agent, "")
+        outcome: dict[str, Any] = {"tip": source.commit, "branch": source.name, "kept": True}
+        try:
+            outcome = field.gather(fleet.get(source.address), attempt) if source.address else outcome
+            outcome |= _onto(fleet, run, task, str(outcome.get("tip") or ""))
+        except MusterError as error:
+            outcome |= {"outcome": "failed", "reason": error.message}
+        run.end(attempt, {**outcome, "kept": True, "final": True, "t": time.time()})
+        say(
+            run.event(
+                "gathered",
+                time.time(),
+                task=task.id,
+                outcome=outcome["outcome"],
+                reason=outcome.get("reason") or source.name,
+            )
+        )
+
+
+def _onto(fleet: Fleet, run: Run, task: Task, tip: str) -> dict[str, Any]:
+    """The change of a branch on top of the run's base, as the outcome of its task."""
+    repo, base = str(run.about()["repo"]), task.base
+    if not tip:
+        return {"outcome": "failed", "reason": "it has no commits"}
+    words = converged.git(fleet, repo, "log", "-1", "--format=%B", tip).strip()
+    count = converged.git(fleet, repo, "rev-list", "--count", tip, f"^{base}")
+    told = {"outcome": "ok", "commits": int(count or 0), "summary": words}
+    found = onto.onto(fleet, run, base, tip, task.id, rewritten=False)
+    if not found.commit:
+        rebase = "" if "in common" in found.reason else ": rebase it"
+        return {**told, "outcome": "failed", "reason": f"it {found.reason.removeprefix('it ')}{rebase}"}
+    return {**told, "tip": found.commit}

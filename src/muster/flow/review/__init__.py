@@ -1,0 +1,1 @@
+"""Decide what may be kept of a change that an agent made."""

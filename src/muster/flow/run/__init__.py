@@ -1,0 +1,1 @@
+"""The directory of a run: its tasks, attempts, results, artifacts and prompts."""

@@ -1,0 +1,1 @@
+"""Run the tests of a commit: collect them, execute them, and measure the baseline."""
