@@ -9,10 +9,10 @@ NO_SKIP := $(shell [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo 
 SPREAD := -n 2 --dist worksteal
 
 # Each script of sh/ runs with lib.sh in front (git-*.sh with git.sh too) and is checked that way, so what it leaves unused of
-# them is no finding; those in sh/agent stand alone.
+# them is no finding; those in sh/agent and agents/ stand alone.
 define CHECK_SHELL
 echo shellcheck; cd src/muster/sh; bad=0; \
-shellcheck -s sh ../../../scripts/* ../../../examples/*.sh agent/*.sh ../flow/suite/sh/*.sh ../authoring/sh/*.sh || bad=1; shellcheck ../../../.ci/run || bad=1; \
+shellcheck -s sh ../../../scripts/* ../../../examples/*.sh agent/*.sh ../agents/*.sh ../agents/*/*.sh ../flow/suite/sh/*.sh ../authoring/sh/*.sh || bad=1; shellcheck ../../../.ci/run || bad=1; \
 shellcheck -s sh -e SC2034 lib.sh || bad=1; \
 for file in *.sh; do \
   case $$file in lib.sh|git.sh) continue ;; git-*) with="lib.sh git.sh" ;; *) with=lib.sh ;; esac; \

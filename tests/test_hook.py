@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from .conftest import SRC, eventually
 
 SH = SRC / "muster" / "sh" / "agent"
+AGENTS = SRC / "muster" / "agents"
 HOOK = Path(os.environ.get("MUSTER_HOOK", SH / "hook.sh"))
 
 
@@ -85,7 +86,7 @@ def test_what_is_no_json_is_an_event_without_a_value(agent: Path, said: bytes) -
 
 
 def test_in_the_middle_of_a_turn_tokens_are_counted_once_for_many_tools(agent: Path) -> None:
-    shutil.copy(SH / "claude-tally.sh", agent / "bin" / "real")
+    shutil.copy(AGENTS / "claude" / "tally.sh", agent / "bin" / "real")
     (agent / "bin" / "tally").write_text(f'echo x >> {agent}/counted\nexec sh {agent}/bin/real "$@"\n')
     said = {
         "type": "assistant",
@@ -131,7 +132,7 @@ def test_what_is_said_after_the_end_of_a_turn_is_not_kept_for_later(agent: Path)
     for path in (rollout, history):
         path.write_text("{}\n")
     env = {"PATH": os.environ["PATH"], "MUSTER_AGENT_DIR": str(agent)}
-    watch = subprocess.Popen(["sh", SH / "codex-watch.sh", "turn", str(rollout), "t1"], env=env)
+    watch = subprocess.Popen(["sh", AGENTS / "codex" / "watch.sh", "turn", str(rollout), "t1"], env=env)
     try:
         # Said again: the first time may be before it began to look.
         eventually(lambda: add(history, said) and (agent / "ev" / "queued").exists())

@@ -455,7 +455,7 @@ def test_the_tally_of_claude_tells_what_is_cached_for_an_hour(tmp_path: Path) ->
     message = {"id": "m1", "model": "claude-sonnet-4-5", "usage": {**said, "cache_creation": cached}}
     line = json.dumps({"type": "assistant", "message": message}, separators=(",", ":"))
     (tmp_path / "talk.jsonl").write_text(f"{line}\n{line}\n")
-    script = SRC / "muster" / "sh" / "agent" / "claude-tally.sh"
+    script = SRC / "muster" / "agents" / "claude" / "tally.sh"
     env = {**os.environ, "MUSTER_AGENT_DIR": str(tmp_path)}
     subprocess.run(["sh", script, tmp_path / "talk.jsonl"], env=env, check=True)
     counts = told(input=1, output=2, cache_read=5, cache_write=40, cache_write_1h=30)

@@ -7,6 +7,7 @@ point (`muster.types`, `muster.providers`). Nothing is scanned before a name is 
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -131,6 +132,12 @@ class AgentType(NamedTuple):
     `{version}`). `create` and `doctor` tell of any other. `argv[0] --version` says which one a host has.
     """
     prepare: Callable[[Launch], Prepared] | None = None
+
+
+def beside(module_file: str, name: str) -> bytes:
+    """Return the content of the file `name` next to a module, which passes its own `__file__`."""
+    with open(os.path.join(os.path.dirname(module_file), name), "rb") as file:
+        return file.read()
 
 
 class Provider(Protocol):

@@ -446,13 +446,13 @@ def test_the_variables_of_an_outer_session_do_not_reach_it(world: World) -> None
     ],
 )
 def test_only_a_plain_command_is_allowed_by_a_rule(tmp_path: Path, line: str, verdict: str) -> None:
-    from muster.host import SH
+    from muster import agents
 
     rules = tmp_path / "rules"
     rules.write_text("allow Bash(touch *)\nallow Bash(git status)\nallow Edit\ndeny Bash(rm *)\ndeny Bash(stat *)\n")
     tool = "apply_patch" if line.startswith("***") else "Bash"
     said = {"cwd": "/", "tool_name": tool, "tool_input": {"command": line, "description": "rm it"}}
-    argv = ["sh", f"{SH}/agent/codex-rule.sh", str(rules)]
+    argv = ["sh", f"{agents.__path__[0]}/rule.sh", str(rules)]
     told = json.dumps(said, separators=(",", ":"))
     done = subprocess.run(argv, input=told, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == verdict

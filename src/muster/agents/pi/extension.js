@@ -1,4 +1,4 @@
-// What pi tells an extension, as muster's events and usage. It is loaded beside the user's own extensions by pi-run.sh. pi itself
+// What pi tells an extension, as muster's events and usage. It is loaded beside the user's own extensions by run.sh. pi itself
 // asks for no permissions: with rules (client/rules) the calls of tools that none of them covers are asked for here.
 import { spawnSync } from "node:child_process"
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"

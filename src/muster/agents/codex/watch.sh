@@ -21,7 +21,7 @@ size() { wc -c 2>/dev/null <"$1" || echo 0; }
 
 case $what in
 start)
-	# Others may wait for this one to be up, see codex-run.
+	# Others may wait for this one to be up, see run.sh.
 	up() { [ -z "$mark" ] || { mv -f "$mark.lock/version" "$mark" && rm -rf "$mark.lock" && mark=; }; }
 	mark=$(cat "$dir/client/migrates" 2>/dev/null) && rm -f "$dir/client/migrates"
 	trap '[ -z "$mark" ] || rm -rf "$mark.lock"' EXIT

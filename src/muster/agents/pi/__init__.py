@@ -7,12 +7,10 @@ pi has no permission dialogs: `ask` leaves it as it is, and with `policy` the ex
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
-from ..host import SH
-from ..plugins import AgentType, Launch, Prepared
-from .lines import moment, plain
+from ...plugins import AgentType, Launch, Prepared, beside
+from ..lines import moment, plain
 
 SESSION = "session/client.jsonl"
 #: Its input box, between two lines across the screen, and a few lines below it. Dialogs stand in its place, with hints at their end.
@@ -26,13 +24,13 @@ EMPTY = r"\A─.*\n\s*\n─"
 def prepare(launch: Launch) -> Prepared:
     """Return the command and the files of an agent; a conversation to go on with becomes one of its own."""
     files = {
-        "bin/pi": _own("pi-run.sh"),
-        "client/muster.js": _own("pi-extension.js"),
+        "bin/pi": beside(__file__, "run.sh"),
+        "client/muster.js": beside(__file__, "extension.js"),
         **_renamed(launch),
     }
     if launch.rules:
         lines = [f"{verdict} {rule}\n" for verdict, rules in launch.rules.items() for rule in rules]
-        files |= {"bin/rule": _own("codex-rule.sh"), "client/rules": "".join(lines).encode()}
+        files |= {"bin/rule": beside(__file__, "../rule.sh"), "client/rules": "".join(lines).encode()}
     run = ("sh", f"{launch.folder}/bin/pi")
     return Prepared((*run, "start", *launch.args), (*run, "resume", *launch.args), files)
 
@@ -47,11 +45,6 @@ def _renamed(launch: Launch) -> dict[str, bytes]:
     head = {"type": "session", "version": 3, "id": launch.key, "timestamp": "1970-01-01T00:00:00.000Z"}
     first = json.dumps({**head, "cwd": launch.agent.cwd}).encode()
     return {SESSION: b"\n".join([first, *kept]) + b"\n"}
-
-
-def _own(name: str) -> bytes:
-    with open(os.path.join(SH, "agent", name), "rb") as file:
-        return file.read()
 
 
 def translate(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

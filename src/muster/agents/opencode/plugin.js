@@ -1,5 +1,5 @@
 // What opencode tells a plugin of its terminal interface, as muster's events, transcript and usage. It is loaded beside the
-// user's own plugins by opencode-run.sh. Steps go one after the other, so that events keep their order.
+// user's own plugins by run.sh. Steps go one after the other, so that events keep their order.
 import { spawnSync } from "node:child_process"
 import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
 

@@ -6,12 +6,10 @@ one, which a clone imports as its own.
 from __future__ import annotations
 
 import json
-import os
 import re
 from typing import Any
 
-from ..host import SH
-from ..plugins import AgentType, Launch, Prepared
+from ...plugins import AgentType, Launch, Prepared, beside
 
 #: A copy of a conversation, in the form of `opencode export`.
 EXPORT = "session/export.json"
@@ -32,8 +30,8 @@ EMPTY = r"^ *┃(?: {8,}\S.*|  Ask anything.*)? *\n *┃(?: {8,}\S.*)? *\n *┃ 
 def prepare(launch: Launch) -> Prepared:
     plugin = f"{launch.folder}/client/muster.js"
     files = {
-        "bin/opencode": _own("opencode-run.sh"),
-        "client/muster.js": _own("opencode-plugin.js"),
+        "bin/opencode": beside(__file__, "run.sh"),
+        "client/muster.js": beside(__file__, "plugin.js"),
         "client/tui.json": json.dumps({"plugin": [plugin]}).encode(),
     }
     if launch.rules:
@@ -75,11 +73,6 @@ def renamed(said: bytes, key: str) -> tuple[str, bytes]:
         rb'(?<=")((?:ses|msg|prt)_[0-9A-Za-z]{12})[0-9A-Za-z]{10}([0-9A-Za-z]{4})(?=")', rb"\g<1>%s\g<2>" % fresh, said
     )
     return f"{session[:16]}{fresh.decode()}{session[-4:]}", changed
-
-
-def _own(name: str) -> bytes:
-    with open(os.path.join(SH, "agent", name), "rb") as file:
-        return file.read()
 
 
 TYPE = AgentType(

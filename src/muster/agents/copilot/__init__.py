@@ -1,5 +1,5 @@
 """GitHub Copilot CLI. An extension of ours says what it does; it has a configuration folder of the agent's own, in which the user's
-settings, login, instructions and extensions are in effect and to which it writes (sh/agent/copilot-run.sh). Its conversation is there too.
+settings, login, instructions and extensions are in effect and to which it writes (run.sh). Its conversation is there too.
 
 Messages go through the extension, and questions are answered by their id. Permission dialogs are answered with keys on a proven screen: the
 right to answer them by id is one that the client asks a person for, and muster does not grant it to itself.
@@ -8,13 +8,11 @@ right to answer them by id is one that the client asks a person for, and muster 
 from __future__ import annotations
 
 import json
-import os
 import re
 from typing import Any
 
-from ..host import SH
-from ..plugins import AgentType, Launch, Prepared
-from .lines import moment, renamed
+from ...plugins import AgentType, Launch, Prepared, beside
+from ..lines import moment, renamed
 
 #: A dialog that asks for a permission: the frame at the end of the screen, with its first answer.
 DIALOG = r"(?:^╭─{10,}╮|\A)(?:(?!^╭)[^\n]*\n)*?│ [❯ ] 1\. Yes(?:(?!^╭)[^\n]*\n)*?│ ↑/↓ to navigate .*│\n╰─{10,}╯\s*\Z"
@@ -32,8 +30,8 @@ KINDS = {
 def prepare(launch: Launch) -> Prepared:
     """Return the command and the files of an agent; a conversation to go on with becomes one of its own."""
     files = {
-        "bin/copilot": _own("copilot-run.sh"),
-        "client/muster.mjs": _own("copilot-extension.mjs"),
+        "bin/copilot": beside(__file__, "run.sh"),
+        "client/muster.mjs": beside(__file__, "extension.mjs"),
         **renamed(launch.session, launch.key),
     }
     own: list[str] = []
@@ -64,11 +62,6 @@ def _pattern(rule: str) -> str:
     kind = KINDS.get(tool.lower(), tool)
     words = re.sub(r"(?: |:)\*$", ":*", words)
     return f"{kind}({words})" if words and words != "*" else kind
-
-
-def _own(name: str) -> bytes:
-    with open(os.path.join(SH, "agent", name), "rb") as file:
-        return file.read()
 
 
 def translate(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

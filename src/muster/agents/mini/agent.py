@@ -22,7 +22,7 @@ Entry = dict[str, Any]
 
 class Agent(InteractiveAgent):  # type: ignore[misc]
     def run(self, task: str = "", **more: Any) -> dict[str, Any]:
-        os.environ["PYTHONPATH"] = os.environ.pop("MUSTER_PYTHONPATH", "")  # for what it starts, see mini-run.sh
+        os.environ["PYTHONPATH"] = os.environ.pop("MUSTER_PYTHONPATH", "")  # for what it starts, see run.sh
         self._said = read("client/transcript.jsonl")
         self._used = json.loads(read("usage.json") or "{}")
         self._task: Entry = {"t": time.time(), "role": "user", "text": task}

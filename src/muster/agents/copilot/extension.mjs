@@ -1,4 +1,4 @@
-// What GitHub Copilot CLI tells an extension about its session, as muster's events and usage. copilot-run.sh puts it into the client's
+// What GitHub Copilot CLI tells an extension about its session, as muster's events and usage. run.sh puts it into the client's
 // folder of this agent, beside the user's own extensions. Steps go one after the other, so that events keep their order.
 //
 // An extension is not told of permission dialogs unless a person grants it the right to answer them, and muster grants that to nobody.

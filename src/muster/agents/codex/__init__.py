@@ -1,4 +1,4 @@
-"""Codex. Its own hooks say what it does; what they leave out, its rollout and the title of its terminal do (sh/agent/codex-*.sh).
+"""Codex. Its own hooks say what it does; what they leave out, its rollout and the title of its terminal do (watch.sh).
 
 Everything comes by `-c`, for this launch alone: the user's configuration, hooks and login are used in place and stay as they are.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shlex
 from typing import Any
 
-from ..host import SH
-from ..plugins import AgentType, Launch, Prepared
-from .lines import moment, plain, renamed
+from ...plugins import AgentType, Launch, Prepared, beside
+from ..lines import moment, plain, renamed
 
 #: What each of its hooks tells: the event, and which of its words go along (see sh/agent/hook.sh).
 HOOKS = {
@@ -35,7 +33,7 @@ SETTINGS = {
     "tui.show_tooltips": False,
     "tui.terminal_title": ["activity", "status"],
 }
-#: With rules, commands run in its sandbox, and the hook refuses what no rule allows until the model asks for it (codex-hook.sh).
+#: With rules, commands run in its sandbox, and the hook refuses what no rule allows until the model asks for it (hook.sh).
 RULED = {"approval_policy": "on-request", "sandbox_mode": "workspace-write"}
 #: What its empty input box suggests: one sentence since 0.160, before that one of several.
 BOX = (
@@ -46,13 +44,8 @@ BOX = (
 #: begins with the same sign, and its menus, questions and dialogs have no cursor in the first column.
 INPUT = r"^›(?: (.*?(?:\n(?:  .*)?)*?))?(?:\n\s*(?:\n(?!› ).*){0,2})?\Z"
 DIALOG = r"(?:^[^ \n].*|\A)(?:\n(?: .*)?)*?\n[› ] 1\. Yes.*(?:\n(?:[ ›].*)?)*\n  Press enter to confirm.*\s*\Z"
-PROGRAMS = {
-    "run": "codex-run",
-    "codex": "codex-hook",
-    "watch": "codex-watch",
-    "rule": "codex-rule",
-    "tally": "codex-tally",
-}
+#: Its programs in the agent's `bin`, and the files that they are here.
+PROGRAMS = {"run": "run.sh", "codex": "hook.sh", "watch": "watch.sh", "tally": "tally.sh", "rule": "../rule.sh"}
 
 
 def prepare(launch: Launch) -> Prepared:
@@ -68,7 +61,7 @@ def prepare(launch: Launch) -> Prepared:
     for key, value in settings.items():
         own += ["-c", f"{key}={_toml(value)}"]
     run, words = f"{launch.folder}/bin/run", (*own, *launch.args)
-    files = {f"bin/{name}": _program(file) for name, file in PROGRAMS.items()}
+    files = {f"bin/{name}": beside(__file__, file) for name, file in PROGRAMS.items()}
     files |= {"client/key": launch.key.encode(), **renamed(launch.session, launch.key)}
     if launch.rules:
         lines = [f"{verdict} {rule}\n" for verdict, rules in launch.rules.items() for rule in rules]
@@ -98,11 +91,6 @@ def _toml(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ",".join(map(_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
-
-
-def _program(name: str) -> bytes:
-    with open(os.path.join(SH, "agent", f"{name}.sh"), "rb") as file:
-        return file.read()
 
 
 def translate(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Claude Code. Its own hooks say what it does, its session id is fixed at launch, and the user's configuration stays as it is.
 
 The hooks come by `--settings`, a file in the agent's own folder, and are merged by the client with the user's own; what else the
-client would write into the user's folder, or ask at a first start, is the business of sh/agent/claude-layer.sh.
+client would write into the user's folder, or ask at a first start, is the business of layer.sh.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import os
 import shlex
 from typing import Any
 
-from ..host import SH
-from ..plugins import AgentType, Launch, Prepared
-from .lines import moment, plain, renamed
+from ...plugins import AgentType, Launch, Prepared, beside
+from ..lines import moment, plain, renamed
 
 #: What each of its hooks tells: the event, and which of its words go along (see sh/agent/hook.sh).
 HOOKS = {
@@ -29,7 +28,7 @@ HOOKS = {
 SESSION = ("session", "where=transcript_path", "source=source")
 SECONDS = 20
 #: Newer versions decide by themselves what is asked ("auto mode") unless they are told to ask, and offer to do so in a dialog.
-#: sh/agent/claude-layer.sh takes these out again, as they are written here, for a user whose own settings name a mode.
+#: layer.sh takes these out again, as they are written here, for a user whose own settings name a mode.
 MODE = {"disableAutoMode": "disable", "defaultMode": "default"}
 
 
@@ -51,9 +50,7 @@ def prepare(launch: Launch) -> Prepared:
     files = {
         "client/settings.json": json.dumps(settings).encode(),
         "client/key": launch.key.encode(),
-        "bin/layer": _program("layer"),
-        "bin/ready": _program("ready"),
-        "bin/tally": _program("tally"),
+        **{f"bin/{name}": beside(__file__, f"{name}.sh") for name in ("layer", "ready", "tally")},
         **renamed(launch.session, launch.key),
     }
     if not launch.agent.origin:
@@ -63,11 +60,6 @@ def prepare(launch: Launch) -> Prepared:
     own = ("--settings", f"{launch.folder}/client/settings.json", *launch.args)
     start, resume = ("claude", "--session-id", launch.key, *own), ("claude", "--resume", launch.key, *own)
     return Prepared(resume if launch.session else start, resume, files, launch.key)
-
-
-def _program(name: str) -> bytes:
-    with open(os.path.join(SH, "agent", f"claude-{name}.sh"), "rb") as file:
-        return file.read()
 
 
 def translate(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
