@@ -20,7 +20,7 @@ import pytest
 
 from muster import Fleet
 from muster.errors import MusterError
-from muster.flow.map import fleet_backend
+from muster.flow.mapping import fleet_backend
 from muster.host import Found
 from muster.model import Address
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.flow.reduce.integrate import Conflict, Delivery, Unit, Verdict, integrate
+from muster.flow.reducing.integrate import Conflict, Delivery, Unit, Verdict, integrate
 from muster.providers.local import LocalHost
 
 Content = bytes | tuple[str, bytes] | None

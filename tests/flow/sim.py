@@ -18,7 +18,7 @@ from muster import Agent, Status
 from muster.errors import MusterError, Unreachable
 from muster.flow.limits.governor import HostLoad, Spend
 from muster.flow.limits.settings import Today
-from muster.flow.map.backend import Key, Sight
+from muster.flow.mapping.backend import Key, Sight
 from muster.flow.run.directory import Attempt
 from muster.flow.run.tasks import Task
 

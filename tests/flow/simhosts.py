@@ -27,7 +27,7 @@ from muster.agents.replay_player import _sealed
 from muster.errors import MusterError, TimedOut, Unreachable
 from muster.fanout import APART, Outcome
 from muster.flow.limits.governor import Limits
-from muster.flow.map import start as conduct
+from muster.flow.mapping import start as conduct
 from muster.flow.run.directory import Run
 from muster.store import tar
 

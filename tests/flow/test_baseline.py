@@ -12,7 +12,7 @@ import pytest
 
 from muster import Fleet
 from muster.errors import MusterError, NotFound, TimedOut, UsageError
-from muster.flow.improve import converged
+from muster.flow.improving import converged
 from muster.flow.suite import baseline, collect, execute
 from muster.flow.suite.baseline import Baseline, Standing
 from muster.flow.suite.collect import Cited, Function

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from muster import Fleet
-from muster.flow.improve import converged
+from muster.flow.improving import converged
 from muster.flow.run import directory as runs
 from muster.flow.run.directory import Run
 from muster.flow.run.tasks import Task
@@ -154,7 +154,7 @@ def test_a_run_of_map_escalates_too(world: World, tmp_path: Path) -> None:
 
 WRITER = """
 import sys, time
-from muster.flow.improve import converged as memory
+from muster.flow.improving import converged as memory
 from muster.flow.run import directory as runs
 from muster import Fleet
 from muster.flow.suite.baseline import Baseline, Standing

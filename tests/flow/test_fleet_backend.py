@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from muster.flow.map import fleet_backend
+from muster.flow.mapping import fleet_backend
 
 
 class _Fleet:

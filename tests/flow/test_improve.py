@@ -17,9 +17,9 @@ from muster import Address, Fleet, Spec
 from muster.cli import improve as cli
 from muster.cli import parse
 from muster.errors import UsageError
-from muster.flow.improve import stages
-from muster.flow.map import start
-from muster.flow.reduce import delivery
+from muster.flow.improving import stages
+from muster.flow.mapping import start
+from muster.flow.reducing import delivery
 from muster.flow.review import paths
 from muster.flow.run import directory as runs
 from muster.flow.run.directory import Run

@@ -18,11 +18,11 @@ from unittest import mock
 import pytest
 
 from muster.errors import NotFound, Refused, UsageError
-from muster.flow.reduce import integrate as engine
-from muster.flow.reduce.branch import message, paragraphs
-from muster.flow.reduce.integrate import Conflict, Delivery, Unit, Verdict
-from muster.flow.reduce.patches import Change, Hunk, dependencies, key, touch
-from muster.flow.reduce.trees import Repository
+from muster.flow.reducing import integrate as engine
+from muster.flow.reducing.branch import message, paragraphs
+from muster.flow.reducing.integrate import Conflict, Delivery, Unit, Verdict
+from muster.flow.reducing.patches import Change, Hunk, dependencies, key, touch
+from muster.flow.reducing.trees import Repository
 
 from .lab import Content, Files, Lab, Rule, crowd, numbered, resolution
 
@@ -430,7 +430,7 @@ def test_markers_that_a_unit_is_about_are_no_conflict_that_was_left(lab: Lab) ->
 
 
 def test_many_that_collide_with_all_others_are_not_all_tried(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("muster.flow.reduce.units.PAIRS_MOST", 1)
+    monkeypatch.setattr("muster.flow.reducing.units.PAIRS_MOST", 1)
     units = lab.row({f"u{n}": {"src/a.py": changed(2, word=b"%d" % n)} for n in range(5)})
     done = lab.integrate(units)
     pairs = [("u0", "u1"), ("u0", "u2"), ("u1", "u2"), ("u0", "u3"), ("u1", "u3")]
@@ -971,7 +971,7 @@ def forked(work: Callable[[], object]) -> int:
 
 def kills(folder: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> int:
     """Kill one run again and again, each time a little later, and let it come to its end; returns how often it was killed."""
-    from muster.flow.reduce import gate
+    from muster.flow.reducing import gate
 
     real = gate.write
     points, fatal = 0, 0

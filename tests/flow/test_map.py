@@ -16,9 +16,9 @@ from muster import Status
 from muster.errors import MusterError, Unreachable
 from muster.flow.limits.breaker import Breaker, Pause
 from muster.flow.limits.governor import Governor, Limits
-from muster.flow.map.backend import Sight
-from muster.flow.map.scheduler import CLEAR_TRIES, FIRST_LOOK, HALF_MADE, Plan, Scheduler
-from muster.flow.map.supervise import Rules
+from muster.flow.mapping.backend import Sight
+from muster.flow.mapping.scheduler import CLEAR_TRIES, FIRST_LOOK, HALF_MADE, Plan, Scheduler
+from muster.flow.mapping.supervise import Rules
 from muster.flow.run import directory as runs
 from muster.flow.run.directory import Attempt
 from muster.flow.run.tasks import Task, items, tasks

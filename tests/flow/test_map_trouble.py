@@ -19,10 +19,10 @@ from muster.errors import MusterError, Unreachable
 from muster.fanout import Crew
 from muster.flow.limits.breaker import Breaker, Pause
 from muster.flow.limits.governor import Governor, Limits
-from muster.flow.map.backend import Key, Sight
-from muster.flow.map.fleet_backend import FleetField
-from muster.flow.map.scheduler import Plan, Scheduler
-from muster.flow.map.supervise import Rules
+from muster.flow.mapping.backend import Key, Sight
+from muster.flow.mapping.fleet_backend import FleetField
+from muster.flow.mapping.scheduler import Plan, Scheduler
+from muster.flow.mapping.supervise import Rules
 from muster.flow.run import directory as runs
 from muster.flow.run.directory import Attempt, Run
 from muster.flow.run.tasks import Task, items, tasks
@@ -547,8 +547,8 @@ def test_time_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     field._told = (1000.0, 10.0)
     seen = []
     for wall, ticks in ((1001.0, 11.0), (400.0, 12.0), (401.0, 13.5), (5000.0, 14.0), (5001.0, 15.0)):
-        monkeypatch.setattr("muster.flow.map.fleet_backend.time.time", lambda wall=wall: wall)
-        monkeypatch.setattr("muster.flow.map.fleet_backend.time.monotonic", lambda ticks=ticks: ticks)
+        monkeypatch.setattr("muster.flow.mapping.fleet_backend.time.time", lambda wall=wall: wall)
+        monkeypatch.setattr("muster.flow.mapping.fleet_backend.time.monotonic", lambda ticks=ticks: ticks)
         seen.append(field.now())
     assert seen == [1001.0, 1002.0, 1003.5, 5000.0, 5001.0] and all(later > sooner for sooner, later in pairwise(seen))
 

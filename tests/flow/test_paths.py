@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from muster.errors import MusterError, UsageError
-from muster.flow.improve import stages
-from muster.flow.reduce import delivery
-from muster.flow.reduce.integrate import Conflict, Unit
+from muster.flow.improving import stages
+from muster.flow.reducing import delivery
+from muster.flow.reducing.integrate import Conflict, Unit
 from muster.flow.review import paths as classify
 from muster.flow.review.paths import Change, Judgement, Rules, changes, judge, kind, tree
 from muster.flow.suite.baseline import Baseline, Standing

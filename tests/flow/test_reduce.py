@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from muster.flow.reduce import delivery
+from muster.flow.reducing import delivery
 from muster.flow.run import directory as runs
 from muster.flow.run.tasks import Task
 

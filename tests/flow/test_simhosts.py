@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from muster.flow.improve import converged
-from muster.flow.map import fleet_backend
+from muster.flow.improving import converged
+from muster.flow.mapping import fleet_backend
 from muster.flow.run.directory import Run
 
 from .sim import GB, IN_MEMORY, TROUBLED, World

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from muster import Address, Agent, AgentType, Spec, Status
-from muster.flow.map import start
-from muster.flow.map.supervise import (
+from muster.flow.mapping import start
+from muster.flow.mapping.supervise import (
     COUNTED,
     LAST_WORDS,
     LIMIT_SECONDS,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from muster.cli import main as cli
 from muster.cli import map as cli_map
 from muster.errors import NotFound, Refused
-from muster.flow.reduce import delivery
+from muster.flow.reducing import delivery
 from muster.flow.run.directory import Run as FlowRun
 from muster.report import pieces, player, run_folder, run_page
 

@@ -12,8 +12,8 @@ from ..model import Address, Spec
 from . import common, map, render
 
 if TYPE_CHECKING:
-    from ..flow.improve.stages import Wish
-    from ..flow.reduce.delivery import Reduction
+    from ..flow.improving.stages import Wish
+    from ..flow.reducing.delivery import Reduction
     from ..flow.run.directory import Run
 
 EXAMPLES = """
@@ -72,8 +72,8 @@ def ending(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..flow.improve import stages
-    from ..flow.reduce import delivery
+    from ..flow.improving import stages
+    from ..flow.reducing import delivery
 
     wish = wished(args, fleet)
     stages.check(fleet, wish)
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 @contextlib.contextmanager
 def holding(fleet: Fleet, directory: Run, display: map.Display, new: bool, again: str) -> Iterator[None]:
     """Hold the run; after Ctrl-C it is said what goes on with it."""
-    from ..flow.improve import stages
+    from ..flow.improving import stages
 
     try:
         with stages.holding(fleet, directory, new):
@@ -118,8 +118,8 @@ def holding(fleet: Fleet, directory: Run, display: map.Display, new: bool, again
 
 
 def wished(args: argparse.Namespace, fleet: Fleet) -> Wish:
-    from ..flow.improve import stages
-    from ..flow.map import start
+    from ..flow.improving import stages
+    from ..flow.mapping import start
     from ..flow.review import paths as classify
 
     told = fleet.config.section("improve")
@@ -177,8 +177,8 @@ def _words(told: dict[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _dry(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, display: map.Display) -> int:
-    from ..flow.improve import stages
-    from ..flow.map import start
+    from ..flow.improving import stages
+    from ..flow.mapping import start
 
     before = stages.standing(fleet, wish, directory, display.say)
     planned = stages.plan(fleet, wish, directory, before, keep=False)
@@ -208,9 +208,9 @@ def _dry(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, dis
 
 def deliver(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, display: map.Display) -> int:
     """The branch of a run, and what is said at the end. A run that was interrupted before all agents had ended stays unfinished."""
-    from ..flow.improve import resubmitted, stages
-    from ..flow.map import start
-    from ..flow.reduce import delivery as reduce
+    from ..flow.improving import resubmitted, stages
+    from ..flow.mapping import start
+    from ..flow.reducing import delivery as reduce
 
     before = stages.standing(fleet, wish, directory, display.say)
     wish = stages.equipped(wish, before)
@@ -229,7 +229,7 @@ def deliver(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, 
 
 
 def _tell(args: argparse.Namespace, work: Reduction, delivery: dict[str, Any], address: str) -> None:
-    from ..flow.reduce import delivery as reduce
+    from ..flow.reducing import delivery as reduce
 
     counts = reduce.funnel(work.run)
     if args.json:
@@ -262,7 +262,7 @@ def _tell(args: argparse.Namespace, work: Reduction, delivery: dict[str, Any], a
 
 def kept_out(run: Run) -> None:
     """Print what is kept out of the changes that are in the branch."""
-    from ..flow.reduce import delivery
+    from ..flow.reducing import delivery
 
     for name, paths in delivery.kept_out(run).items():
         render.out(f"kept out of {name}: {render.plain(delivery.kept_out_words(paths))}")

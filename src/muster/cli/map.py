@@ -17,7 +17,7 @@ from . import common, render
 if TYPE_CHECKING:
     from ..flow.limits.budget import Estimate
     from ..flow.limits.limits import Limits
-    from ..flow.map.scheduler import Scheduler
+    from ..flow.mapping.scheduler import Scheduler
 
 EXAMPLES = """
 seq 3 | muster map -a command -- sh -c 'echo "$MUSTER_ITEM"'
@@ -98,7 +98,7 @@ def agents(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..flow.map import start
+    from ..flow.mapping import start
     from ..flow.run import directory as runs
     from ..flow.run import tasks
 

@@ -8,7 +8,7 @@ from ..fleet import Fleet
 from . import improve, map, render
 
 if TYPE_CHECKING:
-    from ..flow.improve.stages import Wish
+    from ..flow.improving.stages import Wish
     from ..flow.run.directory import Run
 
 REST = "PYTEST ARGS"
@@ -47,7 +47,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..flow.reduce import delivery
+    from ..flow.reducing import delivery
 
     args.new, args.keep, args.tutorial, args.everything = False, False, "", False
     directory, wish, new = _directory(args, fleet)
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         if args.pr:
             delivery.check_request(fleet, str(directory.about()["repo"]))
         if directory.about().get("gathered"):
-            from ..flow.reduce import sources
+            from ..flow.reducing import sources
 
             sources.take(fleet, wish, directory, display.say)
         return improve.deliver(args, fleet, wish, directory, display)
@@ -65,8 +65,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
 def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish, bool]:
     """The run that is meant, or a new one of what is meant (True)."""
-    from ..flow.improve import stages as flow
-    from ..flow.reduce import sources
+    from ..flow.improving import stages as flow
+    from ..flow.reducing import sources
     from ..flow.run import directory as runs
 
     try:

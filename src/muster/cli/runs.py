@@ -116,7 +116,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
 def _remove(fleet: Fleet, one: Run) -> None:
     """Its agents and its directory go, its branches stay. Unreachable where agents may be that cannot be asked."""
-    from ..flow.improve import converged
+    from ..flow.improving import converged
 
     repo = str(one.about().get("repo") or "")
     if not one.held():
@@ -146,7 +146,7 @@ def _agents(fleet: Fleet, one: Run) -> list[Found]:
 
 def _end(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
     """Nobody is there to be asked: its agents may still be at work, and are ended from here."""
-    from ..flow.map import start
+    from ..flow.mapping import start
     from ..flow.suite import execute
 
     start.stop(fleet, one, lambda event: None)
@@ -247,7 +247,7 @@ def _funnels(
     fleet: Fleet, one: Run, records: Callable[[], list[Record]]
 ) -> tuple[dict[str, Any] | None, str | None, dict[str, Any] | None]:
     """How far the tasks of a run came, the run before it in the same repository, and the difference to that, as far as both are known."""
-    from ..flow.reduce import delivery
+    from ..flow.reducing import delivery
     from ..flow.run import directory as runs
 
     about = one.about()
@@ -264,7 +264,7 @@ def _funnels(
 
 def _escalations(args: argparse.Namespace, fleet: Fleet, run: str = "") -> int:
     """Those that are open; of one run, as often as its tasks said them."""
-    from ..flow.improve import converged
+    from ..flow.improving import converged
 
     known = {}
     for key, one in converged.escalations(fleet.home).items():
@@ -286,7 +286,7 @@ def _escalations(args: argparse.Namespace, fleet: Fleet, run: str = "") -> int:
 
 
 def _close(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..flow.improve import converged
+    from ..flow.improving import converged
 
     text = converged.close(fleet.home, args.name)
     if args.json:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from ... import Fleet
 from ...errors import MusterError, NotFound
-from ..improve import converged, stages
-from ..improve.stages import BAD, Wish
-from ..map import start
+from ..improving import converged, stages
+from ..improving.stages import BAD, Wish
+from ..mapping import start
 from ..review import paths as classify
 from ..run import directory as runs
 from ..run import prompts, tasks

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from ... import Fleet
-from ..improve import converged
+from ..improving import converged
 from ..review import paths
 from ..run.directory import Run
 from ..run.results import shown

@@ -15,7 +15,7 @@ from ... import Fleet
 from ...errors import MusterError, NotFound
 from ...tutorial import blocks
 from ..limits import failures
-from ..reduce import trees as merging
+from ..reducing import trees as merging
 from ..run import directory as runs
 from ..run import prompts, tasks
 from ..run.directory import Run

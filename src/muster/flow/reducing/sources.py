@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from ... import Fleet
 from ...errors import MusterError, NotFound, UsageError
-from ..improve import converged
-from ..improve import stages as improving
-from ..improve.stages import Wish
-from ..map import start
-from ..map.fleet_backend import FleetField
+from ..improving import converged
+from ..improving import stages as improving
+from ..improving.stages import Wish
+from ..mapping import start
+from ..mapping.fleet_backend import FleetField
 from ..run import directory as runs
 from ..run import tasks
 from ..run.directory import Run

@@ -7,8 +7,8 @@ import time
 
 from ... import Fleet
 from ...errors import MusterError, Unreachable
-from ..map import start
-from ..map.fleet_backend import FleetField
+from ..mapping import start
+from ..mapping.fleet_backend import FleetField
 from ..run import results
 from ..run.directory import Run
 from . import stages

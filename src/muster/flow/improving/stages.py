@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from ... import Address, Fleet
 from ...errors import MusterError, Refused, UsageError
-from ..map import start
-from ..reduce import rebase
-from ..reduce import trees as merging
+from ..mapping import start
+from ..reducing import rebase
+from ..reducing import trees as merging
 from ..review import paths as classify
 from ..run import directory as runs
 from ..run import prompts, tasks

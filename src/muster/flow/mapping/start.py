@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ... import Address, AgentType, Fleet, Spec
 from ...errors import MusterError, Unreachable, UsageError
-from ..improve import converged
+from ..improving import converged
 from ..limits import budget as purse
 from ..limits import settings
 from ..limits.breaker import Breaker
