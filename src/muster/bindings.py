@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from .errors import MusterError
 from .model import Agent, Alarm, is_id
 
 #: Progress of a verb that may have been killed half-way, so it is read from the host. Nothing is located by it.
@@ -33,9 +34,16 @@ class Binding(NamedTuple):
 def write(home: str, place: str, agent: Agent, before: Agent | None = None, sync: bool = True) -> None:
     """Keep `agent` as the record that counts. `before`: the host may have the fields of this one until the next call.
 
-    Without `sync` a power failure may bring the former copy back.
+    Call it before the record is written to the host. Without `sync` a power failure may bring the former copy back.
+    Raises `MusterError` if the copy cannot be written.
     """
-    path = _path(home, place, agent.id)
+    try:
+        _write(_path(home, place, agent.id), agent, before, sync)
+    except OSError as error:
+        raise MusterError(f"cannot keep the record of {agent.name}: {error.strerror}: {home}") from error
+
+
+def _write(path: str, agent: Agent, before: Agent | None, sync: bool) -> None:
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     changed = (
         {} if before is None else {key: old for key, old in before.to_json().items() if getattr(agent, key) != old}
@@ -159,6 +167,13 @@ def bind(told: Agent, binding: Binding | None, host_home: str) -> tuple[Agent, t
     return agent, tuple(alarms)
 
 
+def resolve(home: str, place: str, told: Agent, host_home: str) -> tuple[Agent, tuple[Alarm, ...], bool]:
+    """Return the agent as it may be acted on, what its host tells differently, and whether this machine has a copy of its record."""
+    binding = read(home, place, told.id)
+    agent, alarms = bind(told, binding, host_home)
+    return agent, alarms, binding is not None
+
+
 def unbound(told: Agent, host_home: str) -> Agent:
     """Return an agent that nothing is known of on this machine: its places follow from its id, it has no repository here."""
     folder, workdir = f"{host_home}/agents/{told.id}", f"{host_home}/work/{told.id}"
@@ -195,14 +210,17 @@ def named(home: str, place: str, name: str) -> bool:
     return any(copy is not None and copy.agent.name == name for copy in copies)
 
 
-def new_result_key(home: str, place: str, agent_id: str) -> str:
-    """Make and keep the key with which the agent's `submit` seals its results."""
-    path, key = _key_path(home, place, agent_id), os.urandom(32).hex()
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-        file.write(key)
-        file.flush()
-        os.fsync(file.fileno())
+def new_result_key(home: str, place: str, agent: Agent) -> str:
+    """Make and keep the key with which the agent's `submit` seals its results, so that one that a neighbour wrote is refused."""
+    path, key = _key_path(home, place, agent.id), os.urandom(32).hex()
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+            file.write(key)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise MusterError(f"cannot keep the key of {agent.name}: {error.strerror}: {home}") from error
     return key
 
 

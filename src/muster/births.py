@@ -11,16 +11,15 @@ import os
 import shlex
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
-from . import hosts, message, notify, plugins, store, tmux, workdirs
+from . import bindings, hosts, message, notify, plugins, store, tmux, workdirs
+from .config import Config
 from .errors import MusterError, NotFound, Refused, UsageError
 from .host import Found, Host
 from .model import ENDED, Address, Agent, Spec, Status
 from .plugins import AgentType, Launch, Prepared
-
-if TYPE_CHECKING:
-    from .fleet import Fleet
 
 #: The recording of one launch is cut at this size; the agent goes on.
 RECORDING_CAP = 64 * 1024 * 1024
@@ -47,64 +46,90 @@ def _any(words: list[str]) -> str:
     return words[int.from_bytes(os.urandom(4)) % len(words)]
 
 
-def create(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) -> Found:
-    """Claim, seed, record, start, and the first message. `session`: files of a conversation to go on with."""
-    host = fleet.host(spec.address)
-    kind, rules = check(fleet, spec, session)
+def create(
+    here: workdirs.Here,
+    host: Host,
+    spec: Spec,
+    kind: AgentType,
+    settings: Config,
+    step: Callable[[str, str], None],
+    send: Callable[[Found, str], object],
+    session: dict[str, bytes] | None = None,
+) -> Found:
+    """Claim, seed, record, start, and the first message.
+
+    `step` is told the name of each step that is done, and of the agent; `send` delivers a message to the new agent.
+    `session` has the files of a conversation to go on with.
+    """
+    home, place = here.local.home, hosts.place_of(host)
+    rules = check(spec, kind, settings, session)
     try:
-        plan = workdirs.plan(fleet, host, spec)
-        agent = _claim(fleet, host, spec, plan)
+        plan = workdirs.plan(here, host, spec)
+        agent = _claim(here.local, host, spec, plan)
     except MusterError as error:
         raise store.plainly(error) from error
     try:
         if host.name:
-            hosts.remember(fleet.home, host)
+            hosts.remember(home, host)
         first = agent
-        fleet.bind(host, first)
+        bindings.write(home, place, first)
         if plan.shared and not host.name:
-            fleet.note_repository(host, first, plan.shared)
-        fleet.step("create", "claim", agent.name)
-        agent = workdirs.lay(fleet, host, agent, plan)
-        workdirs.furnish(fleet, host, agent, plan)
-        fleet.step("create", "seed", agent.name)
-        agent, files = _prepare(kind, agent, spec, session, rules, fleet.new_result_key(host, agent))
+            from . import fingerprint
+
+            # Before the agent, which has the user's rights on this machine, can change the repository.
+            fingerprint.keep(here.local, plan.shared, bindings.fingerprint_path(home, place, first.id))
+        step("claim", agent.name)
+        agent = workdirs.lay(host, agent, plan)
+        workdirs.furnish(host, agent, plan, settings.section("workdir"))
+        step("seed", agent.name)
+        agent, files = _prepare(kind, agent, spec, session, rules, bindings.new_result_key(home, place, agent))
         # Until the record is written the host has the one that claimed the name.
-        fleet.bind(host, agent, first._replace(folder=""))
-        store.write(host, agent, {**files, **notify.files(fleet, host, agent)})
-        fleet.bind(host, agent, sync=False)
-        fleet.step("create", "record", agent.name)
+        bindings.write(home, place, agent, first._replace(folder=""))
+        store.write(host, agent, {**files, **notify.files(settings.section("notify"), host, agent)})
+        bindings.write(home, place, agent, sync=False)
+        step("record", agent.name)
         program = kind.argv[0] if kind.versions else ""
         version = plugins.version(tmux.start(host, agent.id, spec.memory, program=program) or "")
     except MusterError as error:
-        _take_back(fleet, host, agent)
+        _take_back(home, host, agent)
         raise store.plainly(error) from error
     except BaseException:
-        _take_back(fleet, host, agent)
+        _take_back(home, host, agent)
         raise
-    fleet.step("create", "start", agent.name)
+    step("start", agent.name)
     one = _found(host, agent)._replace(left_out=plan.nested, version=version)
     if spec.message and (kind.prompt == "typed" or (kind.prompt == "environment" and session)):
-        _first_message(fleet, one, kind, spec.message)
-    fleet.step("create", "message", agent.name)
+        try:
+            send(one, spec.message)
+        except MusterError as error:
+            error.message = f"{agent.name} was created, but its first message was not delivered: {error.message}"
+            error.hint = f"its work is kept; try: muster message {one.status.address} -m '…'"
+            raise
+    step("message", agent.name)
     return one
 
 
-def check(fleet: Fleet, spec: Spec, session: dict[str, bytes] | None = None) -> tuple[AgentType, dict[str, list[str]]]:
-    """What is wrong with the words, found before anything is made; the type and the rules that they name."""
-    kind = fleet.type(spec.type)
+def check(
+    spec: Spec, kind: AgentType, settings: Config, session: dict[str, bytes] | None = None
+) -> dict[str, list[str]]:
+    """Return the rules for the agent's permissions. Raises what is wrong with the words, before anything is made."""
     if kind.prompt in ("environment", "prepared") and len(message.encoded(spec.message)) > PROMPT_MAX:
         raise UsageError(f"the message is longer than {PROMPT_MAX} bytes", "put it into a file and name that")
     if not {"policy": kind.policy, "bypass": kind.bypass}.get(spec.permissions, True):
         raise UsageError(f"type {kind.name} has no --permissions {spec.permissions}", "leave it out")
-    rules = _rules(fleet, spec)
-    if kind.argv and not spec.address.place and not _installed(kind.argv[0], fleet.env.get("PATH", "")):
-        raise NotFound(f"{kind.argv[0]} is not on your PATH", "install it, or: muster create NAME command -- PROGRAM")
+    rules = _rules(spec, settings.section("permissions"))
     _command(kind, Agent("", spec.address.name, kind.name), spec, session or {}, rules)
-    return kind, rules
+    return rules
 
 
-def start(fleet: Fleet, one: Found) -> bool:
-    """Resume an agent that has ended; False when it runs already."""
+def check_installed(kind: AgentType, path: str) -> None:
+    """Raise `NotFound` if the program of a type is not on `path`, this machine's PATH."""
+    if kind.argv and not _installed(kind.argv[0], path):
+        raise NotFound(f"{kind.argv[0]} is not on your PATH", "install it, or: muster create NAME command -- PROGRAM")
+
+
+def start(one: Found, notify_settings: dict[str, Any]) -> bool:
+    """Resume an agent that has ended; return False if it runs already."""
     if one.status.state not in ENDED:
         return False
     agent = one.agent
@@ -121,29 +146,24 @@ def start(fleet: Fleet, one: Found) -> bool:
         "launch": launch.encode(),
         "argv": shlex.join(argv).encode("utf-8", "surrogateescape"),
         **tmux.bin_files(),
-        **notify.files(fleet, one.host, agent),
+        **notify.files(notify_settings, one.host, agent),
     }
     store.put(one.host, agent, files)
     return tmux.start(one.host, agent.id, int(agent.memory or 0)) is not None
 
 
-def clone(fleet: Fleet, one: Found, address: Address, text: str, labels: dict[str, str]) -> Found:
-    """Another agent with the work, the uncommitted state and the conversation of this one."""
+def clone(
+    one: Found, kind: AgentType, address: Address, text: str, labels: dict[str, str]
+) -> tuple[Spec, dict[str, bytes]]:
+    """Return what `create` needs for another agent with the work, the uncommitted state and the conversation of this one."""
     agent = one.agent
-    kind = fleet.type(agent.type)
     if kind.translate and kind.prepare:
         said = store.kept(one.host, agent.id)
         session = {"session/client.jsonl": said} if said else {}
     else:
         session = store.read(one.host, agent.id, "session/*", "usage.json")
-    place = address if address.place or not one.status.address.place else address._replace(host=one.status.address.host)
-    if not one.status.bound and fleet.host(place) is not one.host:
-        raise Refused(
-            f"this machine has no record of what {one.status.address} runs, so it is not started on another host",
-            f"muster create NEW TYPE --from {one.status.address}",
-        )
     spec = Spec(
-        place,
+        address,
         agent.type,
         agent.args,
         message=text,
@@ -153,29 +173,25 @@ def clone(fleet: Fleet, one: Found, address: Address, text: str, labels: dict[st
         memory=int(agent.memory or 0),
         permissions=agent.permissions,
     )
-    try:
-        return create(fleet, spec, session)
-    except Refused as error:
-        error.hint = error.hint.replace("--reuse to go on with it, ", "")  # clone has no such option
-        raise
+    return spec, session
 
 
-def _take_back(fleet: Fleet, host: Host, agent: Agent) -> None:
+def _take_back(home: str, host: Host, agent: Agent) -> None:
     """Remove what a failed create made. If even that fails the record stays, and `list` and `gc` tell of it."""
     try:
         tmux.stop(host, [agent.id], 0)
         workdirs.take_back(host, agent)
         store.release(host, agent)
-        fleet.unbind(host, agent.id)
+        bindings.remove(home, hosts.place_of(host), agent.id)
     except MusterError:
         pass
 
 
-def _claim(fleet: Fleet, host: Host, spec: Spec, plan: workdirs.Plan) -> Agent:
+def _claim(local: Host, host: Host, spec: Spec, plan: workdirs.Plan) -> Agent:
     """The first record, under a name that is ours from now on."""
     if spec.address.name:
         return _claim_name(host, spec, plan, spec.address.name)
-    taken = {seen.agent.name for seen in store.survey(host).agents} | _branches(fleet, plan)
+    taken = {seen.agent.name for seen in store.survey(host).agents} | _branches(local, plan)
     for _ in range(NAME_TRIES):
         name = free_name(taken)
         try:
@@ -185,13 +201,13 @@ def _claim(fleet: Fleet, host: Host, spec: Spec, plan: workdirs.Plan) -> Agent:
     return _claim_name(host, spec, plan, free_name(taken))
 
 
-def _branches(fleet: Fleet, plan: workdirs.Plan) -> set[str]:
+def _branches(local: Host, plan: workdirs.Plan) -> set[str]:
     """Names whose branch exists in the user's repository already."""
-    if plan.repo is None or plan.host is not fleet.local or "{name}" not in plan.branch:
+    if plan.repo is None or plan.host is not local or "{name}" not in plan.branch:
         return set()
     prefix = "refs/heads/muster/"
     asked = ["git", f"--git-dir={plan.repo.common}", "for-each-ref", "--format=%(refname)", prefix]
-    refs = fleet.local.run(asked).stdout.decode("utf-8", "replace").splitlines()
+    refs = local.run(asked).stdout.decode("utf-8", "replace").splitlines()
     return {ref.removeprefix(prefix) for ref in refs}
 
 
@@ -219,12 +235,11 @@ def _claim_name(host: Host, spec: Spec, plan: workdirs.Plan, name: str) -> Agent
     return agent._replace(folder=f"{home}/agents/{agent.id}")
 
 
-def _rules(fleet: Fleet, spec: Spec) -> dict[str, list[str]]:
+def _rules(spec: Spec, settings: dict[str, Any]) -> dict[str, list[str]]:
     """What `[permissions]` says; only for an agent that is to be ruled by it."""
     if spec.permissions != "policy":
         return {}
-    told = fleet.config.section("permissions")
-    rules = {key: [str(rule) for rule in told.get(key, [])] for key in ("allow", "deny")}
+    rules = {key: [str(rule) for rule in settings.get(key, [])] for key in ("allow", "deny")}
     if not any(rules.values()):
         raise UsageError("--permissions policy, but [permissions] allows and denies nothing", "muster config path")
     return rules
@@ -312,15 +327,6 @@ def _fill(argv: tuple[str, ...], agent: Agent, session: str) -> tuple[str, ...]:
         word.replace("{folder}", agent.folder).replace("{name}", agent.name).replace("{session}", session)
         for word in argv
     )
-
-
-def _first_message(fleet: Fleet, one: Found, kind: AgentType, text: str) -> None:
-    try:
-        message.deliver(one.host, one.status, lambda: fleet.look(one), kind, message.guarded(kind, text))
-    except MusterError as error:
-        error.message = f"{one.agent.name} was created, but its first message was not delivered: {error.message}"
-        error.hint = f"its work is kept; try: muster message {one.status.address} -m '…'"
-        raise
 
 
 def _found(host: Host, agent: Agent) -> Found:

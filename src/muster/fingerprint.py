@@ -15,6 +15,7 @@ import re
 import stat
 from typing import Any
 
+from .errors import MusterError
 from .host import Host
 
 #: Settings that name a program, or a file with more settings or attributes. Keys as git prints them.
@@ -57,12 +58,16 @@ def changes(before: dict[str, str], now: dict[str, str]) -> list[tuple[str, str,
     return [(name, before.get(name, ""), digest) for name, digest in now.items() if before.get(name) != digest]
 
 
-def keep(path: str, common: str, found: dict[str, str]) -> None:
-    """Write a fingerprint to a file."""
+def keep(host: Host, common: str, path: str) -> None:
+    """Take a fingerprint and write it to a file. Raises `MusterError` if that cannot be done."""
+    found = take(host, common)
     temporary = f"{path}.{os.getpid()}"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump({"common": common, "found": found}, file)
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump({"common": common, "found": found}, file)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise MusterError(f"cannot keep the fingerprint of {common}: {error.strerror}: {path}") from error
 
 
 def kept(path: str) -> tuple[str, dict[str, str]] | None:

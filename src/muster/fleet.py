@@ -13,10 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import bindings, config, evidence, fanout, hosts, store, tmux
-from .errors import MusterError, NotFound, TimedOut, Unreachable, UsageError, close
+from .errors import MusterError, NotFound, Refused, TimedOut, Unreachable, UsageError, close
 from .host import Found, Host, shell_file
 from .model import ENDED, LIVE, Address, Agent, Alarm, Bill, Load, Spec, Status
 from .plugins import CLIENTS, AgentType, agent_type
@@ -25,7 +26,7 @@ from .providers import local
 if TYPE_CHECKING:
     import subprocess
 
-    from . import notify
+    from . import notify, records, workdirs
 
 POLL_SECONDS = 0.1
 #: What `create` and `destroy` declare as they go; every one of them has a test that kills there.
@@ -126,26 +127,6 @@ class Fleet:
             self._hosts[place] = hosts.find(address, self.config.section("hosts"))
         return self._hosts[place]
 
-    def bind(self, host: Host, agent: Agent, before: Agent | None = None, *, sync: bool = True) -> None:
-        """Keep this machine's own copy of a record that is about to be written to a host."""
-        try:
-            bindings.write(self.home, hosts.place_of(host), agent, before, sync)
-        except OSError as error:
-            raise MusterError(f"cannot keep the record of {agent.name}: {error.strerror}: {self.home}") from error
-
-    def unbind(self, host: Host, agent_id: str) -> None:
-        bindings.remove(self.home, hosts.place_of(host), agent_id)
-
-    def note_repository(self, host: Host, agent: Agent, common: str) -> None:
-        """Keep what makes git run programs in the user's repository, before an agent on this machine can change it."""
-        from . import fingerprint
-
-        path = bindings.fingerprint_path(self.home, hosts.place_of(host), agent.id)
-        try:
-            fingerprint.keep(path, common, fingerprint.take(self.local, common))
-        except OSError as error:
-            raise MusterError(f"cannot keep the record of {agent.name}: {error.strerror}: {self.home}") from error
-
     def check_repository(self, one: Found) -> tuple[Alarm, ...]:
         """Return what makes git run programs in the user's repository and was not there when the agent was created.
 
@@ -162,30 +143,31 @@ class Fleet:
             self.repositories.setdefault(common, {}).update({alarm: str(one.status.address) for alarm in found})
         return found
 
-    def bound(self, host: Host, told: Agent, host_home: str) -> tuple[Agent, tuple[Alarm, ...], bool]:
-        """What may be acted on of a record that a host told, how that differs, and whether it is known here."""
-        binding = bindings.read(self.home, hosts.place_of(host), told.id)
-        agent, alarms = bindings.bind(told, binding, host_home)
-        return agent, alarms, binding is not None
-
-    def new_result_key(self, host: Host, agent: Agent) -> str:
-        """Make the key with which an agent seals its results, so that one that a neighbour wrote is refused."""
-        try:
-            return bindings.new_result_key(self.home, hosts.place_of(host), agent.id)
-        except OSError as error:
-            raise MusterError(f"cannot keep the key of {agent.name}: {error.strerror}: {self.home}") from error
-
     def _is_own(self, host: Host, agent_id: str, result: str) -> bool:
         key = bindings.result_key(self.home, hosts.place_of(host), agent_id)
         return not key or bindings.is_sealed(result, key)
 
-    def adopt(self, one: Found, repo: str) -> Found:
-        """Keep a record of an agent that this machine has none of, with the repository that the user named for it."""
-        with self.changing(one):
-            agent = self.look(one).agent._replace(repo=repo)
-            self.bind(one.host, agent)
+    def change(self, one: Found, how: Callable[[Agent], Agent]) -> Agent:
+        """Change the record of an agent as it is now, while no other process of this machine does."""
+        place = hosts.place_of(one.host)
+        with bindings.changing(self.home, place, one.agent.id):
+            status = self.look(one)
+            agent = how(status.agent)
+            if status.bound:
+                bindings.write(self.home, place, agent, status.agent)
             store.write(one.host, agent)
-        return one._replace(status=one.status._replace(agent=agent, bound=True))
+            if status.bound:
+                bindings.write(self.home, place, agent, sync=False)
+        return agent
+
+    def adopt(self, one: Found, repo: str) -> Agent:
+        """Keep a record of an agent that this machine has none of, with the repository that the user named for it."""
+        place = hosts.place_of(one.host)
+        with bindings.changing(self.home, place, one.agent.id):
+            agent = self.look(one).agent._replace(repo=repo)
+            bindings.write(self.home, place, agent)
+            store.write(one.host, agent)
+        return agent
 
     def type(self, name: str) -> AgentType:
         try:
@@ -382,34 +364,64 @@ class Fleet:
         """Tells the user's `[notify]` command of agents on other hosts, as they are seen; `beside`: does not wait for it."""
         from . import notify
 
-        return notify.Watch(self, beside)
+        return notify.Watch(self._user(), beside)
 
     def alert(self, run: str, cause: str, text: str) -> None:
         """Tells the user's `[notify]` command of something about a whole run."""
         from . import notify
 
-        notify.alert(self, run, cause, text)
+        notify.alert(self._user(), run, cause, text)
+
+    def _user(self) -> notify.User:
+        from . import notify
+
+        return notify.User(self.config.section("notify"), self.home, self.env)
 
     # Living
 
-    def create(self, spec: Spec) -> Found:
-        """Claim, seed, record, start, and the first message. See `births` for how."""
+    def create(self, spec: Spec, session: dict[str, bytes] | None = None) -> Found:
+        """Claim, seed, record, start, and the first message. See `births` for how.
+
+        `session` has the files of a conversation to go on with.
+        """
         from . import births
 
-        return births.create(self, spec)
+        kind, step = self._creatable(spec), partial(self.step, "create")
+        host = self.host(spec.address)
+        return births.create(self._here(), host, spec, kind, self.config, step, self.message, session)
 
     def check(self, spec: Spec) -> None:
         """Raises what `create` would find wrong with the words, and with what it would start from; nothing is made, and no host asked."""
         from . import births, workdirs
 
-        births.check(self, spec)
-        workdirs.plan(self, self.host(spec.address) if spec.address.place else self.local, spec)
+        births.check(spec, self._creatable(spec), self.config)
+        workdirs.plan(self._here(), self.host(spec.address), spec)
+
+    def _creatable(self, spec: Spec) -> AgentType:
+        """Return the type that a spec names. Raises `NotFound` if its program is missing on this machine and would run here."""
+        from . import births
+
+        kind = self.type(spec.type)
+        if not spec.address.place:
+            births.check_installed(kind, self.env.get("PATH", ""))
+        return kind
+
+    def _here(self) -> workdirs.Here:
+        from . import git, workdirs
+
+        return workdirs.Here(
+            self.local,
+            self.cwd,
+            lambda folder: self.lately("repository", folder, git.find),
+            lambda top: self.lately("state", top, git.capture),
+            self.get,
+        )
 
     def start(self, one: Found) -> bool:
         """Resume an agent that has ended; False when it runs already."""
         from . import births
 
-        return births.start(self, one)
+        return births.start(one, self.config.section("notify"))
 
     def stop(self, one: Found, grace: float = 5.0) -> tmux.Stopped:
         """End every process of the agent. Its work dir, branch and conversation stay."""
@@ -463,14 +475,14 @@ class Fleet:
         from .workdirs import tree
 
         check_name(new)
-        host = one.host
-        with self.changing(one):
+        host, place = one.host, hosts.place_of(one.host)
+        with bindings.changing(self.home, place, one.agent.id):
             status = self.look(one)
             agent = status.agent
             follows = agent.branch == f"muster/{agent.name}" and agent.mode in ("worktree", "mirror")
             renamed = agent._replace(name=new, branch=f"muster/{new}" if follows else agent.branch)
             if status.bound:
-                self.bind(host, renamed, agent)
+                bindings.write(self.home, place, renamed, agent)
             undo: list[Callable[[], object]] = []
             try:
                 store.take_name(host, agent, new)
@@ -486,45 +498,49 @@ class Fleet:
                     with contextlib.suppress(MusterError):  # the first error is the one to tell
                         step()
                 if status.bound:
-                    self.bind(host, agent)
+                    bindings.write(self.home, place, agent)
                 raise
             if status.bound:
-                self.bind(host, renamed)
+                bindings.write(self.home, place, renamed)
         return renamed
 
     def label(self, one: Found, labels: Mapping[str, str], remove: Iterable[str] = ()) -> Agent:
-        with self.changing(one):
-            # The record as it is now: others may have changed it since it was selected.
-            status = self.look(one)
-            merged = {**status.agent.labels, **labels}
-            for key in remove:
-                merged.pop(key, None)
-            agent = status.agent._replace(labels=merged)
-            if status.bound:
-                self.bind(one.host, agent)
-            store.write(one.host, agent)
-        return agent
+        def labelled(agent: Agent) -> Agent:
+            kept = {key: value for key, value in {**agent.labels, **labels}.items() if key not in remove}
+            return agent._replace(labels=kept)
 
-    def changing(self, one: Found) -> AbstractContextManager[None]:
-        """Keep other processes of this machine from changing the agent's record meanwhile."""
-        return bindings.changing(self.home, hosts.place_of(one.host), one.agent.id)
+        remove = set(remove)
+        return self.change(one, labelled)
 
     def clone(self, one: Found, address: Address, text: str, labels: dict[str, str]) -> Found:
+        """Another agent with the work, the uncommitted state and the conversation of this one."""
         from . import births
 
-        return births.clone(self, one, address, text, labels)
+        if not address.place and one.status.address.place:
+            address = address._replace(host=one.status.address.host)
+        if not one.status.bound and self.host(address) is not one.host:
+            raise Refused(
+                f"this machine has no record of what {one.status.address} runs, so it is not started on another host",
+                f"muster create NEW TYPE --from {one.status.address}",
+            )
+        spec, session = births.clone(one, self.type(one.agent.type), address, text, labels)
+        try:
+            return self.create(spec, session)
+        except Refused as error:
+            error.hint = error.hint.replace("--reuse to go on with it, ", "")  # clone has no such option
+            raise
 
     def destroy(self, one: Found) -> dict[str, Any]:
         """Remove the agent; all it had goes to the trash. Returns what is kept there."""
-        from . import trash
-
-        return trash.destroy(self, one)
+        return self.destroy_all([one])[0].get()
 
     def destroy_all(self, chosen: Sequence[Found]) -> list[fanout.Outcome[Found, dict[str, Any]]]:
         """The same for many agents; results in the given order."""
         from . import trash
 
-        return trash.destroy_all(self, chosen)
+        for one in chosen:
+            self.check_repository(one)
+        return trash.destroy(self.home, chosen, self._trash_days(), partial(self.step, "destroy"))
 
     def trash(self) -> list[dict[str, Any]]:
         from . import trash
@@ -538,25 +554,44 @@ class Fleet:
                 "destroyed": gone.destroyed,
                 "kept": gone.kept,
             }
-            for gone in trash.listing(self)
+            for gone in trash.listing(self.home, [host for host, _ in self._answering()])
         ]
 
     def restore(self, name: str, new: str = "") -> Found:
         from . import trash
 
-        return trash.restore(self, name, new)
+        address = Address.parse(name)
+        agent = trash.restore(self.home, self.host(address), name, new)
+        return self.get(str(address._replace(name=agent.name)))
 
     def gc(self, *, yes: bool = False, older: float | None = None) -> list[dict[str, Any]]:
+        """What is left over and what it is; with `yes`, it is removed where nothing unique can be lost."""
         from . import trash
 
-        return trash.gc(self, yes=yes, older=older)
+        seconds = self._trash_days() * 86400.0 if older is None else older
+        return trash.gc(self.local, self.cwd, self._answering(), yes=yes, seconds=seconds, destroy=self.destroy)
+
+    def _trash_days(self) -> int:
+        from . import trash
+
+        return trash.days(self.config.section("trash"))
+
+    def _answering(self) -> list[tuple[Host, list[Status]]]:
+        """Return the hosts that answer, each with its agents."""
+        listing = self.survey()
+        places = [
+            self.host(Address.parse(f"@{row.name}")) if row.name else self.local
+            for row in listing.hosts
+            if row.reachable
+        ]
+        return [(host, [status for status in listing.statuses if status.host == host.name]) for host in places]
 
     # Their work
 
     def git_counts(self, statuses: Iterable[Status]) -> dict[tuple[str, str], tuple[int, int]]:
         from . import work
 
-        return work.counts(self, statuses)
+        return work.counts(self.host, statuses)
 
     def diff(self, one: Found, *, stat: bool = False, name_only: bool = False, committed: bool = False) -> bytes:
         from . import work
@@ -583,7 +618,10 @@ class Fleet:
         from . import work
 
         self.check_repository(one)
-        return work.pull(self, one, how=how, uncommitted=uncommitted, force=force, to=to, empty=empty)
+        adopt = partial(self.adopt, one)
+        return work.pull(
+            self.local, self.cwd, one, adopt, how=how, uncommitted=uncommitted, force=force, to=to, empty=empty
+        )
 
     def uncommitted_files(self, one: Found) -> list[str]:
         from . import work
@@ -593,12 +631,12 @@ class Fleet:
     def pull_files(self, one: Found, patterns: list[str], to: str = "") -> list[str]:
         from . import work
 
-        return work.pull_files(self, one, patterns, to)
+        return work.pull_files(self.cwd, one, patterns, to)
 
     def push(self, one: Found, ref: str = "HEAD", *, merge: bool = False) -> dict[str, Any]:
         from . import work
 
-        return work.push(self, one, ref, merge=merge)
+        return work.push(self.local, self.cwd, one, ref, partial(self.change, one), merge=merge)
 
     def snapshots(self, one: Found) -> list[dict[str, Any]]:
         from . import work
@@ -615,12 +653,12 @@ class Fleet:
     def screen(self, name: str, *, ansi: bool = False, scrollback: bool = False) -> tuple[str, str]:
         from . import records
 
-        return records.screen(self, name, ansi=ansi, scrollback=scrollback)
+        return records.screen(self.local, self._left(name), ansi=ansi, scrollback=scrollback)
 
     def cast(self, name: str | Found, idle: float | None = None) -> Iterator[str]:
         from . import records
 
-        return records.recording(self, name, idle)
+        return records.recording(self.home, self._left(name), idle)
 
     def artifacts(self, one: Found, limit: int) -> AbstractContextManager[IO[bytes]]:
         """A tar of what the agent submitted as artifacts, cut at `limit`, as it comes: hostile input."""
@@ -629,22 +667,44 @@ class Fleet:
     def transcript(self, name: str | Found) -> list[dict[str, Any]]:
         from . import records
 
-        return records.transcript(self, name)
+        left = self._left(name)
+        return records.transcript(left, self.type(left.agent.type))
 
     def events(self, name: str | Found) -> list[dict[str, Any]]:
         from . import records
 
-        return records.events(self, name)
+        return records.events(self._left(name))
 
     def follow(self, name: str, what: str, skip: int) -> Iterator[dict[str, Any]]:
         from . import records
 
-        return records.follow(self, name, what, skip)
+        left = self._left(name)
+        kind = self.type(left.agent.type)
+        read = (lambda: records.transcript(left, kind)) if what == "transcript" else lambda: records.events(left)
+        return records.follow(read, lambda: self.seek(name) is None, skip)
 
     def playbook(self, one: Found) -> list[dict[str, Any]]:
         from . import records
 
-        return records.playbook(self, one)
+        return records.playbook(self.local, one, self.type(one.agent.type))
+
+    def _left(self, name: str | Found) -> records.Left:
+        """Return the agent of that name, or the one destroyed last that had it (or has that id)."""
+        from . import records
+
+        if isinstance(name, Found):
+            return records.Left(name.host, name.agent)
+        try:
+            one = self.get(name)
+            return records.Left(one.host, one.agent)
+        except NotFound:
+            from . import trash
+
+            address = Address.parse(name)
+            gone = trash.find(self.home, self.host(address), address.name)
+            if gone is None:
+                raise
+            return records.Left(gone.host, gone.agent)
 
     # Inside
 
@@ -671,9 +731,10 @@ class Fleet:
             raise Unreachable(f"host {host.name} did not answer within {store.ANSWER_SECONDS:.0f} s") from error
         if host.name:
             hosts.remember(self.home, host)
+        place = hosts.place_of(host)
         statuses = []
         for seen in survey.agents:
-            agent, alarms, bound = self.bound(host, seen.agent, survey.home)
+            agent, alarms, bound = bindings.resolve(self.home, place, seen.agent, survey.home)
             if bound and seen.result and not self._is_own(host, agent.id, seen.result):
                 alarms = (*alarms, Alarm("result", "", seen.result[:200]))
             status = evidence.judge(

@@ -8,34 +8,41 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from . import config
 from .host import SH, Host
 from .model import Agent, Status
 
-if TYPE_CHECKING:
-    from .fleet import Fleet
-
 #: The command has so long, then it is ended; sh/agent/notify.sh has the same number.
 SECONDS = 30
 
 
-def files(fleet: Fleet, host: Host, agent: Agent) -> dict[str, bytes]:
+class User(NamedTuple):
+    """What it takes to tell the user something."""
+
+    settings: dict[str, Any]
+    """`[notify]`."""
+    home: str
+    """Muster's state folder on the user's machine."""
+    env: Mapping[str, str]
+
+
+def files(settings: dict[str, Any], host: Host, agent: Agent) -> dict[str, bytes]:
     """What an agent's folder holds of it. Empty files take back what was configured when the agent was last started."""
     if host.name:
         return {}
-    command, states = ("", []) if _of_run(agent) else _wanted(fleet)
+    command, states = ("", []) if _of_run(agent) else _wanted(settings)
     return {"notify/command": command.encode("utf-8", "surrogateescape"), "notify/on": " ".join(states).encode()}
 
 
 class Watch:
     """Tells of agents on other hosts, from the statuses that somebody who watches them sees one after the other."""
 
-    def __init__(self, fleet: Fleet, beside: bool = False) -> None:
-        self.fleet, self.beside = fleet, beside
-        self.command, self.states = _wanted(fleet)
+    def __init__(self, user: User, beside: bool = False) -> None:
+        self.user, self.beside = user, beside
+        self.command, self.states = _wanted(user.settings)
         self.last: dict[tuple[str, str], str] = {}
 
     def see(self, statuses: Iterable[Status]) -> None:
@@ -61,7 +68,7 @@ class Watch:
 
         told = f"{status.agent.id} {status.state} {status.since}"
         try:
-            with open(os.path.join(self.fleet.home, "notified"), "a+", encoding="utf-8") as file:
+            with open(os.path.join(self.user.home, "notified"), "a+", encoding="utf-8") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 file.seek(0)
                 before = file.read().splitlines()
@@ -82,34 +89,33 @@ class Watch:
             "MUSTER_NOTIFY_TEXT": _plain(status.last_line)[:200],
             "MUSTER_NOTIFY_WORKDIR": _plain(status.agent.cwd)[:4096],
         }
-        _run(self.fleet, self.command, told, self.beside)
+        _run(self.user, self.command, told, self.beside)
 
 
-def alert(fleet: Fleet, run: str, cause: str, text: str) -> None:
+def alert(user: User, run: str, cause: str, text: str) -> None:
     """Tell of a whole run: what goes wrong in it, or that it was ended."""
-    command, states = _wanted(fleet)
+    command, states = _wanted(user.settings)
     if command and "alert" in states:
         told = {"STATE": "alert", "REASON": cause, "TEXT": _plain(text)[:200], "ADDRESS": "", "WORKDIR": ""}
         _run(
-            fleet,
+            user,
             command,
             {"MUSTER_AGENT": run, **{f"MUSTER_NOTIFY_{key}": value for key, value in told.items()}},
             True,
         )
 
 
-def _run(fleet: Fleet, command: str, told: dict[str, str], beside: bool) -> None:
+def _run(user: User, command: str, told: dict[str, str], beside: bool) -> None:
     """Until it has ended, or `beside` all that goes on here."""
-    log = os.path.join(fleet.home, "notify.log")
+    log = os.path.join(user.home, "notify.log")
     argv = ["sh", f"{SH}/agent/notify.sh", "-run", log, str(SECONDS), command]
-    child = subprocess.Popen(argv, env={**fleet.env, **told}, stdin=subprocess.DEVNULL, start_new_session=True)
+    child = subprocess.Popen(argv, env={**user.env, **told}, stdin=subprocess.DEVNULL, start_new_session=True)
     if not beside:
         child.wait()
 
 
-def _wanted(fleet: Fleet) -> tuple[str, list[str]]:
-    told = fleet.config.section("notify")
-    return told.get("command", ""), told.get("on", list(config.NOTIFY_ON))
+def _wanted(settings: dict[str, Any]) -> tuple[str, list[str]]:
+    return settings.get("command", ""), settings.get("on", list(config.NOTIFY_ON))
 
 
 def _of_run(agent: Agent) -> bool:

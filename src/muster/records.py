@@ -7,47 +7,28 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from . import cast, store, tmux
-from .errors import MusterError, NotFound
+from .errors import MusterError
 from .host import Found, Host
-from .model import Address, Agent, whole
-
-if TYPE_CHECKING:
-    from .fleet import Fleet
+from .model import Agent, whole
+from .plugins import AgentType
 
 FOLLOW_SECONDS = 0.2
 META_MAX = 1 << 20
 
 
 class Left(NamedTuple):
-    """An agent's folder, wherever it is now."""
+    """An agent, live or destroyed: its folder is found by its id."""
 
     host: Host
     agent: Agent
 
 
-def find(fleet: Fleet, name: str | Found) -> Left:
-    """The agent of that name, or the one destroyed last that had it (or has that id); one that is known is not asked for."""
-    if isinstance(name, Found):
-        return Left(name.host, name.agent)
-    try:
-        one = fleet.get(name)
-        return Left(one.host, one.agent)
-    except NotFound:
-        from . import trash
-
-        gone = trash.find(fleet, Address.parse(name))
-        if gone is None:
-            raise
-        return Left(gone.host, gone.agent)
-
-
-def screen(fleet: Fleet, name: str, *, ansi: bool, scrollback: bool) -> tuple[str, str]:
-    """What the terminal shows or showed last, and where that was read: `live`, `kept` or `recording`."""
-    left = find(fleet, name)
+def screen(local: Host, left: Left, *, ansi: bool, scrollback: bool) -> tuple[str, str]:
+    """Return what the terminal shows or showed last, and where that was read: `live`, `kept` or `recording`."""
     live = tmux.screen(left.host, left.agent.id, ansi=ansi, scrollback=scrollback)
     if live is not None:
         return live, "live"
@@ -58,15 +39,14 @@ def screen(fleet: Fleet, name: str, *, ansi: bool, scrollback: bool) -> tuple[st
     # Its session went away without a word: what the recording ends with is the best there is.
     raw, meta = _newest(store.read(left.host, left.agent.id, "rec/*"))
     if raw is None:
-        raise MusterError(f"{name} has shown nothing yet", f"muster explain {name}")
-    return tmux.render(fleet.local, raw, meta.get("cols"), meta.get("rows"), ansi=ansi), "recording"
+        raise MusterError(f"{left.agent.name} has shown nothing yet", f"muster explain {left.agent.name}")
+    return tmux.render(local, raw, meta.get("cols"), meta.get("rows"), ansi=ansi), "recording"
 
 
-def recording(fleet: Fleet, name: str | Found, idle: float | None) -> Iterator[str]:
-    """The lines of an asciicast of all launches of an agent."""
-    left = find(fleet, name)
+def recording(home: str, left: Left, idle: float | None) -> Iterator[str]:
+    """Yield the lines of an asciicast of all launches of an agent. `home` is the state folder of this machine."""
     wanted = ("rec/*.raw", "rec/*.timing", "rec/*.meta")
-    files = store.opened(left.host, left.agent.id, os.path.join(fleet.home, "tmp"), *wanted)
+    files = store.opened(left.host, left.agent.id, os.path.join(home, "tmp"), *wanted)
     numbers = _launches(files)
     casts = []
     for number in numbers:
@@ -79,32 +59,27 @@ def recording(fleet: Fleet, name: str | Found, idle: float | None) -> Iterator[s
     return casts[0] if len(casts) == 1 else cast.join(casts)
 
 
-def transcript(fleet: Fleet, name: str | Found) -> list[dict[str, Any]]:
-    left = find(fleet, name)
-    kind = fleet.type(left.agent.type)
+def transcript(left: Left, kind: AgentType) -> list[dict[str, Any]]:
     if kind.translate and not kind.transcript:
         return kind.translate(store.conversation(left.host, left.agent.id))
     if kind.translate:
         return kind.translate(_lines(store.read(left.host, left.agent.id, kind.transcript)))
-    return _lines(store.read(left.host, left.agent.id, _transcript_file(fleet, left.agent)))
+    return _lines(store.read(left.host, left.agent.id, _transcript_file(left.agent, kind)))
 
 
-def events(fleet: Fleet, name: str | Found) -> list[dict[str, Any]]:
-    left = find(fleet, name)
+def events(left: Left) -> list[dict[str, Any]]:
     files = store.read(left.host, left.agent.id, "events.1.jsonl", "events.jsonl")
     return _lines({key: files[key] for key in ("events.1.jsonl", "events.jsonl") if key in files})
 
 
-def follow(fleet: Fleet, name: str, what: str, skip: int) -> Iterator[dict[str, Any]]:
-    """What is added from now on; ends when the agent is destroyed."""
-    read = transcript if what == "transcript" else events
+def follow(
+    read: Callable[[], list[dict[str, Any]]], is_gone: Callable[[], bool], skip: int
+) -> Iterator[dict[str, Any]]:
+    """Yield what is added from now on; ends when the agent is destroyed."""
+    now: list[dict[str, Any]] = []
     while True:
-        try:
-            now = read(fleet, name)
-            gone = False
-            fleet.get(name)
-        except NotFound:
-            gone = True
+        gone = is_gone()
+        now = read()
         yield from now[skip:]
         skip = max(skip, len(now)) if len(now) >= skip else len(now)
         if gone:
@@ -112,16 +87,17 @@ def follow(fleet: Fleet, name: str, what: str, skip: int) -> Iterator[dict[str, 
         time.sleep(FOLLOW_SECONDS)
 
 
-def playbook(fleet: Fleet, one: Found) -> list[dict[str, Any]]:
-    """The steps that would do again what this agent did."""
+def playbook(local: Host, one: Found, kind: AgentType) -> list[dict[str, Any]]:
+    """Return the steps that would do again what this agent did."""
     from . import work
 
+    left = Left(one.host, one.agent)
     steps: list[dict[str, Any]] = []
     timed: list[tuple[float, dict[str, Any]]] = []
     committed: list[float] = []
-    if (kind := fleet.type(one.agent.type)).transcript or kind.translate:
-        asked = {event.get("text") for event in events(fleet, str(one.status.address)) if event.get("kind") == "ask"}
-        for entry in transcript(fleet, str(one.status.address)):
+    if kind.transcript or kind.translate:
+        asked = {event.get("text") for event in events(left) if event.get("kind") == "ask"}
+        for entry in transcript(left, kind):
             if entry.get("role") == "tool" and "commit" in str(entry.get("text")):
                 committed.append(float(entry.get("t", 0)))
             if entry.get("role") == "assistant" and entry.get("text") in asked:
@@ -134,10 +110,10 @@ def playbook(fleet: Fleet, one: Found) -> list[dict[str, Any]]:
                 }
                 timed.append((float(entry.get("t", 0)), step))
     else:
-        text, _ = screen(fleet, str(one.status.address), ansi=False, scrollback=True)
+        text, _ = screen(local, left, ansi=False, scrollback=True)
         if text.strip():
             timed.append((0.0, {"say": text.strip()}))
-    timed += _exactly(work.steps(fleet, one), committed)
+    timed += _exactly(work.steps(one), committed)
     steps = [step for _, step in sorted(timed, key=lambda item: item[0])]
     result = store.read(one.host, one.agent.id, "result.json").get("result.json")
     if result is not None:
@@ -163,8 +139,8 @@ def _exactly(steps: list[tuple[float, dict[str, Any]]], tools: list[float]) -> l
     return found
 
 
-def _transcript_file(fleet: Fleet, agent: Agent) -> str:
-    name = fleet.type(agent.type).transcript
+def _transcript_file(agent: Agent, kind: AgentType) -> str:
+    name = kind.transcript
     if not name:
         raise MusterError(
             f"{agent.name} is a {agent.type}, which keeps no transcript", f"muster capture {agent.name} --scrollback"

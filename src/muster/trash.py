@@ -7,16 +7,13 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from . import bindings, evidence, fanout, git, hosts, store, tmux
 from .errors import MusterError, NotFound, Refused, Unreachable, UsageError
 from .host import CommandFailed, Found, Host, checked, script
 from .model import Address, Agent, Status, check_name, is_id, whole
 from .workdirs import tree, unregister
-
-if TYPE_CHECKING:
-    from .fleet import Fleet
 
 DAYS = 30
 LOCK = "destroy.lock"
@@ -56,22 +53,22 @@ class Gone(NamedTuple):
         )
 
 
-def destroy(fleet: Fleet, one: Found) -> dict[str, Any]:
-    """Mark, stop, park, forget. Killed in between, the agent is still listed, and `destroy` again goes on."""
-    return destroy_all(fleet, [one])[0].get()
+def destroy(
+    home: str, chosen: Sequence[Found], days: int, step: Callable[[str, str], None]
+) -> list[fanout.Outcome[Found, dict[str, Any]]]:
+    """Mark, stop, park, forget: each step is done to all agents of a host at once. Results in the given order.
 
-
-def destroy_all(fleet: Fleet, chosen: Sequence[Found]) -> list[fanout.Outcome[Found, dict[str, Any]]]:
-    """The same for many agents; each step is one round trip for all agents of a host. Results in the given order."""
+    Killed in between, an agent is still listed, and `destroy` again goes on. `home` is the state folder of this machine,
+    `days` how long the trash keeps what is put there; `step` is told the name of each step that is done, and of the agent.
+    """
     by_host: dict[str, dict[str, Found]] = {}
     for one in chosen:
-        fleet.check_repository(one)
         by_host.setdefault(one.host.name, {})[one.agent.id] = one
     groups = [list(group.values()) for group in by_host.values()]
     parts = [group[at : at + tmux.AT_ONCE] for group in groups for at in range(0, len(group), tmux.AT_ONCE)]
 
     def work(part: list[Found]) -> dict[str, fanout.Outcome[Found, dict[str, Any]]]:
-        return _Destroy(fleet, part).run()
+        return _Destroy(home, part, days, step).run()
 
     done: dict[tuple[str, str], fanout.Outcome[Found, dict[str, Any]]] = {}
     for outcome in fanout.each(work, parts):
@@ -84,8 +81,8 @@ def destroy_all(fleet: Fleet, chosen: Sequence[Found]) -> list[fanout.Outcome[Fo
 class _Destroy:
     """The destroy of some agents of one host. An agent to which one step cannot be done is left out of the next ones."""
 
-    def __init__(self, fleet: Fleet, group: Sequence[Found]) -> None:
-        self.fleet, self.host = fleet, group[0].host
+    def __init__(self, home: str, group: Sequence[Found], days: int, step: Callable[[str, str], None]) -> None:
+        self.home, self.host, self.days, self.step = home, group[0].host, days, step
         self.todo = {one.agent.id: one for one in group}
         self.agents = {one.agent.id: one.agent for one in group}
         self.done: dict[str, fanout.Outcome[Found, dict[str, Any]]] = {}
@@ -109,7 +106,7 @@ class _Destroy:
             for agent_id, one in self.todo.items():
                 held.discard(agent_id)  # its lock is in the trash with the rest
                 kept = self.agents[agent_id].trash.get("kept") or []
-                told = {"kept": kept, "days": days(self.fleet), "id": agent_id}
+                told = {"kept": kept, "days": self.days, "id": agent_id}
                 self.done[agent_id] = fanout.Outcome(one, told)
         finally:
             if held:
@@ -129,7 +126,7 @@ class _Destroy:
                 error = Refused(f"{one.status.address} is being destroyed by another muster", "muster list")
             self.done[agent_id] = fanout.Outcome(one, None, error)
         for agent_id in self.todo if step else ():
-            self.fleet.step("destroy", step, self.agents[agent_id].name)
+            self.step(step, self.agents[agent_id].name)
 
     def _tried(self, act: Callable[[list[str]], dict[str, MusterError]], ids: list[str]) -> dict[str, MusterError]:
         try:
@@ -146,7 +143,7 @@ class _Destroy:
             with contextlib.ExitStack() as changing:
                 some = []
                 for agent_id in ids[at : at + FILES_AT_ONCE]:
-                    changing.enter_context(self.fleet.changing(self.todo[agent_id]))
+                    changing.enter_context(bindings.changing(self.home, hosts.place_of(self.host), agent_id))
                     agent = self.agents[agent_id]
                     kept = worth.get(agent_id) or {key: agent.trash.get(key) for key in ("kept", "head")}
                     trash = {"destroyed": time.time(), **kept}
@@ -156,11 +153,9 @@ class _Destroy:
         return failed
 
     def _stop(self, ids: list[str]) -> dict[str, MusterError]:
-        return {
-            outcome.item.agent.id: outcome.error
-            for outcome in self.fleet.stop_all([self.todo[agent_id] for agent_id in ids])
-            if outcome.error is not None
-        }
+        stopped = tmux.stop(self.host, ids)
+        gone = [agent_id for agent_id in ids if agent_id not in stopped]
+        return {agent_id: NotFound(f"{self.todo[agent_id].status.address} is gone", "muster list") for agent_id in gone}
 
     def _park(self, ids: list[str]) -> dict[str, MusterError]:
         """Move the work dirs of stopped agents to the trash."""
@@ -179,33 +174,27 @@ class _Destroy:
         return failed
 
 
-def listing(fleet: Fleet) -> list[Gone]:
-    """Everything in the trash, here and on every host that answers; newest first."""
-    reachable = [
-        fleet.host(Address.parse(f"@{row.name}")) if row.name else fleet.local
-        for row in fleet.survey().hosts
-        if row.reachable
-    ]
+def listing(home: str, places: Sequence[Host]) -> list[Gone]:
+    """Return everything in the trash of these hosts, newest first; one that does not answer is passed over."""
     found: list[Gone] = []
-    for outcome in fanout.each(partial(_read, fleet), reachable):
+    for outcome in fanout.each(partial(_read, home), places):
         if outcome.error is None:
             found += outcome.get()
     return sorted(found, key=lambda gone: -gone.destroyed)
 
 
-def find(fleet: Fleet, address: Address) -> Gone | None:
-    """The one destroyed last under that name, or the one with that id."""
-    gone = [item for item in _read(fleet, fleet.host(address)) if address.name in (item.agent.name, item.agent.id)]
+def find(home: str, host: Host, name: str) -> Gone | None:
+    """Return the agent that was destroyed last under that name, or the one with that id."""
+    gone = [item for item in _read(home, host) if name in (item.agent.name, item.agent.id)]
     return max(gone, key=lambda item: item.destroyed, default=None)
 
 
-def restore(fleet: Fleet, name: str, new: str) -> Found:
+def restore(home: str, host: Host, name: str, new: str) -> Agent:
     """Bring one back: work dir, branch and index first, the record last."""
-    address = Address.parse(name)
-    gone = find(fleet, address)
+    gone = find(home, host, Address.parse(name).name)
     if gone is None:
         raise NotFound(f"there is no {name} in the trash", "muster restore --list shows what is")
-    host, agent = gone.host, gone.agent._replace(name=check_name(new) if new else gone.agent.name)
+    agent = gone.agent._replace(name=check_name(new) if new else gone.agent.name)
     if any(seen.agent.name == agent.name for seen in store.survey(host).agents):
         raise Refused(f"there is an agent {agent.name} now", f"muster restore {name} --as ANOTHER-NAME")
     done = script(host, "trash", "back", agent.id, agent.name)
@@ -220,38 +209,48 @@ def restore(fleet: Fleet, name: str, new: str) -> Found:
         # The old name may be another agent's by now.
         agent = agent._replace(branch=git.rename(host, tree(agent), f"muster/{agent.name}").branch)
     agent = agent._replace(phase="", trash={}, creator={})
-    if bindings.read(fleet.home, hosts.place_of(host), agent.id):
-        fleet.bind(host, agent)
+    if bindings.read(home, hosts.place_of(host), agent.id):
+        bindings.write(home, hosts.place_of(host), agent)
     store.write(host, agent)
-    return fleet.get(str(Address(agent.name, address.host, address.provider)))
+    return agent
 
 
-def gc(fleet: Fleet, *, yes: bool, older: float | None) -> list[dict[str, Any]]:
-    """What is left over and what it is; with `yes`, it is removed where nothing unique can be lost."""
-    limit = days(fleet) * 86400.0 if older is None else older
+def gc(
+    local: Host,
+    cwd: str,
+    places: Sequence[tuple[Host, list[Status]]],
+    *,
+    yes: bool,
+    seconds: float,
+    destroy: Callable[[Found], object],
+) -> list[dict[str, Any]]:
+    """Return what is left over on some hosts, and what it is; with `yes`, remove it where nothing unique can be lost.
+
+    `places` are the hosts, each with its agents; `seconds` is how long the trash keeps something; `cwd` may be in a
+    repository whose branches are looked at too.
+    """
     rows: list[dict[str, Any]] = []
-    listing_now = fleet.survey()
-    for row in listing_now.hosts:
-        if not row.reachable:
-            continue
-        host = fleet.host(Address.parse(f"@{row.name}")) if row.name else fleet.local
-        mine = [status for status in listing_now.statuses if status.host == host.name]
-        rows += _half_made(fleet, host, mine, yes)
+    for host, statuses in places:
+        rows += _half_made(host, statuses, yes, destroy)
         try:
-            rows += _left_over(fleet, host, limit, yes)
-            rows += _stale_records(fleet, host, {status.agent.id for status in mine}, yes)
+            rows += _left_over(local, host, seconds, yes)
+            rows += _stale_records(local, host, {status.agent.id for status in statuses}, yes)
         except MusterError as error:
-            rows.append(_row("host", host, row.name or "local", "cannot be read", 0, f"failed: {error.message}"))
-    rows += _branches(fleet, [status for status in listing_now.statuses if not yes or not _cut_off(status)], yes)
-    return rows
+            name = hosts.place_of(host) or "local"
+            rows.append(_row("host", host, name, "cannot be read", 0, f"failed: {error.message}"))
+    every = [status for _, statuses in places for status in statuses]
+    return rows + _branches(local, cwd, [status for status in every if not yes or not _cut_off(status)], yes)
 
 
-def days(fleet: Fleet) -> int:
-    value = fleet.config.section("trash").get("days", DAYS)
+def days(settings: dict[str, Any]) -> int:
+    """Return how long the trash keeps something, from `[trash]`."""
+    value = settings.get("days", DAYS)
     return value if isinstance(value, int) else DAYS
 
 
-def _half_made(fleet: Fleet, host: Host, statuses: list[Status], yes: bool) -> list[dict[str, Any]]:
+def _half_made(
+    host: Host, statuses: list[Status], yes: bool, destroy: Callable[[Found], object]
+) -> list[dict[str, Any]]:
     """Agents whose `create` or `destroy` was interrupted: both end in the trash. A damaged record is only told of."""
     rows = []
     for status in statuses:
@@ -262,7 +261,7 @@ def _half_made(fleet: Fleet, host: Host, statuses: list[Status], yes: bool) -> l
             action = _done(partial(tmux.stop, host, [status.agent.id]), yes, "stopped")
             rows.append(_row("processes", host, status.agent.name, status.reason, 0, action))
         elif _cut_off(status):
-            action = _done(partial(destroy, fleet, Found(host, status)), yes, "to the trash")
+            action = _done(partial(destroy, Found(host, status)), yes, "to the trash")
             rows.append(_row("half-made agent", host, status.agent.name, status.reason, 0, action))
     return rows
 
@@ -281,25 +280,26 @@ def _done(act: Callable[[], object], yes: bool, action: str) -> str:
     return action
 
 
-def _stale_records(fleet: Fleet, host: Host, live: set[str], yes: bool) -> list[dict[str, Any]]:
+def _stale_records(local: Host, host: Host, live: set[str], yes: bool) -> list[dict[str, Any]]:
     """This machine's records of agents that are neither on their host nor in its trash any more."""
-    place, known, rows = hosts.place_of(host), {*live, *(item.agent.id for item in _read(fleet, host))}, []
-    for agent_id in bindings.ids(fleet.home, place):
-        binding = bindings.read(fleet.home, place, agent_id)
+    home, place, rows = local.home, hosts.place_of(host), []
+    known = {*live, *(item.agent.id for item in _read(home, host))}
+    for agent_id in bindings.ids(home, place):
+        binding = bindings.read(home, place, agent_id)
         # A younger one may belong to a create under way.
         if agent_id in known or binding is None or time.time() - binding.agent.created < 86400:
             continue
 
         def forget(agent: Agent = binding.agent) -> None:
-            unregister(fleet.local, agent)
-            fleet.unbind(host, agent.id)
+            unregister(local, agent)
+            bindings.remove(home, place, agent.id)
 
         rows.append(_row("record", host, agent_id, "its agent is gone", 0, _done(forget, yes, "removed")))
     return rows
 
 
-def _left_over(fleet: Fleet, host: Host, limit: float, yes: bool) -> list[dict[str, Any]]:
-    gone = {item.agent.id: item for item in _read(fleet, host)}
+def _left_over(local: Host, host: Host, limit: float, yes: bool) -> list[dict[str, Any]]:
+    gone = {item.agent.id: item for item in _read(local.home, host)}
     rows = []
     minutes = str(int(limit // 60))
     for line in checked(host, "trash", "left", minutes).decode("utf-8", "replace").splitlines():
@@ -322,66 +322,66 @@ def _left_over(fleet: Fleet, host: Host, limit: float, yes: bool) -> list[dict[s
             rows.append(_row("trash", host, name, "unique", size, action))
         elif not expired:
             until = time.strftime("%Y-%m-%d", time.localtime(since + limit))
-            rows.append(_row("trash", host, name, _verdict(fleet, item), size, f"kept until {until}"))
+            rows.append(_row("trash", host, name, _verdict(local, item), size, f"kept until {until}"))
         else:
-            verdict = _verdict(fleet, item)
-            rows.append(_row("trash", host, name, verdict, size, _done(partial(drop, fleet, item), yes, "removed")))
+            verdict = _verdict(local, item)
+            rows.append(
+                _row("trash", host, name, verdict, size, _done(partial(drop, local.home, item), yes, "removed"))
+            )
     return rows
 
 
-def drop(fleet: Fleet, gone: Gone) -> None:
+def drop(home: str, gone: Gone) -> None:
     """Remove a destroyed agent for good."""
     checked(gone.host, "trash", "drop", gone.agent.id)
     unregister(gone.host, gone.agent)
-    fleet.unbind(gone.host, gone.agent.id)
+    bindings.remove(home, hosts.place_of(gone.host), gone.agent.id)
 
 
-def _branches(fleet: Fleet, statuses: list[Status], yes: bool) -> list[dict[str, Any]]:
+def _branches(local: Host, cwd: str, statuses: list[Status], yes: bool) -> list[dict[str, Any]]:
     """`muster/*` branches of the repository we are in that no agent has any more."""
-    repo = git.find(fleet.local, fleet.cwd)
+    repo = git.find(local, cwd)
     if repo is None:
         return []
     used = {status.agent.branch for status in statuses}
     asked = ["git", f"--git-dir={repo.common}", "for-each-ref", "--format=%(refname:short)", "refs/heads/muster/"]
     rows = []
-    for branch in fleet.local.run(asked).stdout.decode("utf-8", "surrogateescape").splitlines():
+    for branch in local.run(asked).stdout.decode("utf-8", "surrogateescape").splitlines():
         if branch in used:
             continue
         try:
-            alone = git.unique(fleet.local, repo.common, f"refs/heads/{branch}", branch)
+            alone = git.unique(local, repo.common, f"refs/heads/{branch}", branch)
         except MusterError as error:
-            if _exists(fleet, repo.common, branch):
-                rows.append(_row("branch", fleet.local, branch, "cannot be read", 0, f"failed: {error.message}"))
+            if _exists(local, repo.common, branch):
+                rows.append(_row("branch", local, branch, "cannot be read", 0, f"failed: {error.message}"))
             continue  # else it was removed since it was listed
         if alone:
-            rows.append(
-                _row("branch", fleet.local, branch, f"unique ({alone} commit{'s' if alone != 1 else ''})", 0, "kept")
-            )
+            rows.append(_row("branch", local, branch, f"unique ({alone} commit{'s' if alone != 1 else ''})", 0, "kept"))
             continue
-        action = _done(partial(_remove_branch, fleet, repo.common, branch), yes, "removed")
-        rows.append(_row("branch", fleet.local, branch, "merged", 0, action))
+        action = _done(partial(_remove_branch, local, repo.common, branch), yes, "removed")
+        rows.append(_row("branch", local, branch, "merged", 0, action))
     return rows
 
 
-def _exists(fleet: Fleet, common: str, branch: str) -> bool:
+def _exists(local: Host, common: str, branch: str) -> bool:
     asked = ["git", f"--git-dir={common}", "show-ref", "--quiet", "--verify", f"refs/heads/{branch}"]
-    return fleet.local.run(asked).returncode == 0
+    return local.run(asked).returncode == 0
 
 
-def _remove_branch(fleet: Fleet, common: str, branch: str) -> None:
-    done = fleet.local.run(["git", f"--git-dir={common}", "branch", "-D", "--", branch])
-    if done.returncode and _exists(fleet, common, branch):
+def _remove_branch(local: Host, common: str, branch: str) -> None:
+    done = local.run(["git", f"--git-dir={common}", "branch", "-D", "--", branch])
+    if done.returncode and _exists(local, common, branch):
         raise CommandFailed(f"cannot remove {branch}", done.returncode, done.stderr)
 
 
-def _verdict(fleet: Fleet, gone: Gone) -> str:
+def _verdict(local: Host, gone: Gone) -> str:
     if not gone.kept:
         return "merged" if gone.agent.common else "kept in trash"
     head, repo = gone.agent.trash.get("head"), gone.agent.repo
     if isinstance(head, str) and repo and not any("file" in item for item in gone.kept):
         try:
-            found = git.find(fleet.local, repo)
-            if found and not git.unique(fleet.local, found.common, head):
+            found = git.find(local, repo)
+            if found and not git.unique(local, found.common, head):
                 return "merged"
         except MusterError:
             pass  # the repository has no such commit: it was never pulled
@@ -392,13 +392,13 @@ def _row(what: str, host: Host, name: str, verdict: str, size: int, action: str)
     return {"what": what, "host": host.name or None, "name": name, "verdict": verdict, "bytes": size, "action": action}
 
 
-def _read(fleet: Fleet, host: Host) -> list[Gone]:
+def _read(home: str, host: Host) -> list[Gone]:
     done = script(host, "trash", "list", timeout=store.ANSWER_SECONDS)
     if done.returncode == NotFound.exit_code:
         return []
     if done.returncode:
         raise CommandFailed("trash", done.returncode, done.stderr)
-    home, _, records = done.stdout.decode("utf-8", "replace").partition("\n")
+    host_home, _, records = done.stdout.decode("utf-8", "replace").partition("\n")
     found = []
     for line in records.splitlines():
         name, _, text = line.partition("\t")
@@ -408,7 +408,9 @@ def _read(fleet: Fleet, host: Host) -> list[Gone]:
         except (ValueError, RecursionError, UsageError):
             continue
         if told.id == name and is_id(name):
-            found.append(Gone(host, fleet.bound(host, told, store.absolute(host, home))[0]))
+            found.append(
+                Gone(host, bindings.resolve(home, hosts.place_of(host), told, store.absolute(host, host_home))[0])
+            )
     return found
 
 

@@ -8,31 +8,28 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from . import git
 from .errors import MusterError, NotFound, Refused, UsageError
-from .host import CommandFailed, Found, shell_file
-from .model import Agent, Status
+from .host import CommandFailed, Found, Host, shell_file
+from .model import Address, Agent, Status
 from .workdirs import commit, tree
-
-if TYPE_CHECKING:
-    from .fleet import Fleet
 
 FILES_CAP = 1024 * 1024 * 1024
 
 
-def counts(fleet: Fleet, statuses: Iterable[Status]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Commits ahead and changed files of many agents, in one round trip a host."""
+def counts(host_of: Callable[[Address], Host], statuses: Iterable[Status]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return the commits ahead and the changed files of many agents, by host and id, in one round trip per host."""
     by_host: dict[str, list[Status]] = {}
     for status in statuses:
         if status.agent.base and status.agent.workdir:
             by_host.setdefault(status.host, []).append(status)
     found = {}
     for group in by_host.values():
-        host = fleet.host(group[0].address)
+        host = host_of(group[0].address)
         for key, info in git.info(host, {status.agent.id: tree(status.agent) for status in group}).items():
             if info.ahead is not None:
                 found[group[0].host, key] = (info.ahead, info.dirty or 0)
@@ -50,32 +47,40 @@ def patch(one: Found) -> AbstractContextManager[IO[bytes]]:
 
 
 def pull(
-    fleet: Fleet, one: Found, *, how: str, uncommitted: bool, force: bool, to: str, empty: bool = True
+    local: Host,
+    cwd: str,
+    one: Found,
+    adopt: Callable[[str], Agent],
+    *,
+    how: str,
+    uncommitted: bool,
+    force: bool,
+    to: str,
+    empty: bool = True,
 ) -> dict[str, Any]:
     """Bring an agent's commits home, and integrate them into what is checked out when `how` says so.
 
     Returns values, not sentences. `merged` says whether the checkout moved, `from` and `to` where its HEAD was
     before and is now; both are None without `how`. `dirty` counts the files that were left behind uncommitted.
-    Without `empty`, no branch is made for an agent that has committed nothing.
+    Without `empty`, no branch is made for an agent that has committed nothing. `adopt` keeps a record of an agent that this
+    machine has none of, with the repository that the user named for it.
     """
     agent = one.agent
     if agent.mode == "in-place":
         return {"branch": None, "commits": 0}
     if not agent.common:
-        return _pull_folder(fleet, one, how, to)
-    home = _home(fleet, one, to)
+        return _pull_folder(local, cwd, one, how, to)
+    home = _home(local, cwd, one, to)
     if not one.status.bound:
-        agent = fleet.adopt(one, home.top or home.common).agent
+        agent = adopt(home.top or home.common)
     at = tree(agent)
     info = git.info(one.host, {0: at})[0]
     base = "" if empty else agent.base
-    fetched = git.fetch(one.host, at, fleet.local, home.common, f"refs/heads/{agent.branch}", force=force, base=base)
+    fetched = git.fetch(one.host, at, local, home.common, f"refs/heads/{agent.branch}", force=force, base=base)
     branch, tip = agent.branch, fetched.tip
     if uncommitted:
         branch = f"{agent.branch}-wip"
-        tip = git.fetch(
-            one.host, at, fleet.local, home.common, f"refs/heads/{branch}", uncommitted=True, force=True
-        ).tip
+        tip = git.fetch(one.host, at, local, home.common, f"refs/heads/{branch}", uncommitted=True, force=True).tip
     result: dict[str, Any] = {
         "branch": branch,
         "tip": tip,
@@ -92,7 +97,7 @@ def pull(
         if not home.top:
             raise UsageError(f"{home.common} is bare, nothing is checked out", f"leave --{how} out")
         message = f"Merge the work of {agent.name}" if how == "merge" else f"{agent.name}: all changes"
-        before, after = git.integrate(fleet.local, home.top, f"refs/heads/{branch}", how, message)
+        before, after = git.integrate(local, home.top, f"refs/heads/{branch}", how, message)
         result |= {"head": after, "merged": before != after, "from": before, "to": after}
     return result
 
@@ -102,7 +107,7 @@ def uncommitted_files(one: Found) -> list[str]:
     return git.uncommitted_files(one.host, tree(one.agent)) if one.agent.common else []
 
 
-def pull_files(fleet: Fleet, one: Found, patterns: list[str], to: str) -> list[str]:
+def pull_files(cwd: str, one: Found, patterns: list[str], to: str) -> list[str]:
     """Bring plain files of the work dir; links, devices and paths that lead outside are not followed."""
     import tarfile
 
@@ -111,7 +116,7 @@ def pull_files(fleet: Fleet, one: Found, patterns: list[str], to: str) -> list[s
     for pattern in patterns:
         if pattern.startswith("/") or ".." in pattern.split("/"):
             raise UsageError(f"--files {pattern}: patterns are inside the work dir")
-    target = os.path.join(fleet.cwd, to or one.agent.name)
+    target = os.path.join(cwd, to or one.agent.name)
     argv = ["sh", "-c", shell_file("files"), "muster-files", one.host.home, one.agent.workdir, *patterns]
     sending = one.host.stream(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert sending.stdout
@@ -151,24 +156,19 @@ def pull_files(fleet: Fleet, one: Found, patterns: list[str], to: str) -> list[s
     return sorted(written)
 
 
-def push(fleet: Fleet, one: Found, ref: str, *, merge: bool) -> dict[str, Any]:
-    """Bring a commit of the user's repository to the agent's branch and files."""
-    from . import store
-
+def push(
+    local: Host, cwd: str, one: Found, ref: str, change: Callable[[Callable[[Agent], Agent]], Agent], *, merge: bool
+) -> dict[str, Any]:
+    """Bring a commit of the user's repository to the agent's branch and files. `change` changes the agent's record."""
     agent = one.agent
     if agent.mode == "in-place":
         return {"told": "nothing to do, it works in your own folder", "head": None}
     if not agent.common:
         raise Refused("a copy has no branch to push to", f"muster exec {agent.name} -- COMMAND changes its files")
-    home = _home(fleet, one, "")
-    wanted = commit(fleet, home, ref)
-    head = git.push(fleet.local, home.common, wanted, one.host, tree(agent), merge=merge)
-    with fleet.changing(one):
-        now = fleet.look(one).agent
-        moved = now._replace(base=wanted)
-        fleet.bind(one.host, moved, now)
-        store.write(one.host, moved)
-        fleet.bind(one.host, moved)
+    home = _home(local, cwd, one, "")
+    wanted = commit(local, home, ref)
+    head = git.push(local, home.common, wanted, one.host, tree(agent), merge=merge)
+    change(lambda agent: agent._replace(base=wanted))
     return {"told": f"{agent.branch} is at {head[:10]} now", "head": head, "pushed": wanted}
 
 
@@ -203,7 +203,7 @@ def snapshot(one: Found, action: str, name: str) -> tuple[str, str]:
     return name, f"{one.agent.name} is as in snapshot {name}; what was there is snapshot {before}"
 
 
-def steps(fleet: Fleet, one: Found) -> list[tuple[float, dict[str, Any]]]:
+def steps(one: Found) -> list[tuple[float, dict[str, Any]]]:
     """The commits of an agent, and what it left uncommitted, as playbook steps with their times."""
     if not one.agent.common:
         changed = git.diff(one.host, tree(one.agent), binary=True) if one.agent.base else b""
@@ -236,15 +236,15 @@ def steps(fleet: Fleet, one: Found) -> list[tuple[float, dict[str, Any]]]:
     return [(t, step) for t, step in found if step.get("patch", "x")]
 
 
-def _pull_folder(fleet: Fleet, one: Found, how: str, to: str) -> dict[str, Any]:
+def _pull_folder(local: Host, cwd: str, one: Found, how: str, to: str) -> dict[str, Any]:
     """A copy has no branch: its changes are a patch for the folder it came from."""
     changed = git.diff(one.host, tree(one.agent), name_only=True).decode("utf-8", "replace").splitlines()
     _known(one, to)
-    folder = os.path.join(fleet.cwd, to) if to else one.agent.repo
+    folder = os.path.join(cwd, to) if to else one.agent.repo
     result: dict[str, Any] = {"branch": None, "changed": changed, "commits": 0, "merged": False, "folder": folder}
     if how and changed:
         # What was changed is told by the patch: the host may have listed something else.
-        result["changed"] = git.patch(fleet.local, folder, git.diff(one.host, tree(one.agent), binary=True))
+        result["changed"] = git.patch(local, folder, git.diff(one.host, tree(one.agent), binary=True))
         result["merged"] = True
     return result
 
@@ -258,18 +258,18 @@ def _known(one: Found, to: str) -> None:
         )
 
 
-def _home(fleet: Fleet, one: Found, to: str) -> git.Repo:
+def _home(local: Host, cwd: str, one: Found, to: str) -> git.Repo:
     """The repository on this machine that an agent's commits go to."""
     _known(one, to)
     agent = one.agent
-    path = os.path.join(fleet.cwd, to) if to else agent.repo or fleet.cwd
-    repo = git.find(fleet.local, path) if os.path.isdir(path) else None
+    path = os.path.join(cwd, to) if to else agent.repo or cwd
+    repo = git.find(local, path) if os.path.isdir(path) else None
     if repo is None:
         raise NotFound(f"there is no repository at {path}", f"muster pull {agent.name} --to REPOSITORY")
     if not to and not agent.repo and agent.base:
         # It came from an address: what stands here by chance need not be the same project.
         asked = ["git", f"--git-dir={repo.common}", "cat-file", "-e", f"{agent.base}^{{commit}}"]
-        if fleet.local.run(asked).returncode:
+        if local.run(asked).returncode:
             raise Refused(
                 f"{path} has not the commit that {agent.name} began with",
                 f"go to a clone of {agent.origin or 'its repository'}, or: muster pull {agent.name} --to REPOSITORY",

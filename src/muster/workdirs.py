@@ -16,15 +16,26 @@ import glob
 import os
 import re
 import subprocess
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from . import git
 from .errors import MusterError, NotFound, Refused, UsageError
 from .host import CommandFailed, Found, Host, checked, script, shell_file
 from .model import MODES, Agent, Spec
 
-if TYPE_CHECKING:
-    from .fleet import Fleet
+
+class Here(NamedTuple):
+    """The user's machine, and what is asked there about the source of a work dir."""
+
+    local: Host
+    cwd: str
+    repository: Callable[[str], git.Repo | None]
+    """Return the repository that a folder is in."""
+    state: Callable[[str], git.State]
+    """Return a work tree with what is not committed in it."""
+    agent: Callable[[str], Found]
+    """Return the agent of that name; raises `NotFound`."""
 
 
 class Plan(NamedTuple):
@@ -57,27 +68,27 @@ def tree(agent: Agent) -> git.Tree:
     return git.Tree(agent.workdir, f"{agent.folder}/git", agent.gitdir, agent.common, agent.branch)
 
 
-def plan(fleet: Fleet, host: Host, spec: Spec) -> Plan:
+def plan(here: Here, host: Host, spec: Spec) -> Plan:
     """What to make, or the reason why it cannot be made; nothing is written but objects in the source's store."""
     if spec.mode and spec.mode not in MODES:
         raise UsageError(f"there is no mode {spec.mode!r}", f"known: {', '.join(MODES)}")
     if spec.mode == "worktree" and host.name:
         raise UsageError("a worktree shares the repository on this machine", "use --mode mirror on a host")
     source = spec.source
-    if source and not os.path.isdir(os.path.join(fleet.cwd, source)):
+    if source and not os.path.isdir(os.path.join(here.cwd, source)):
         if "://" in source or (":" in source and not source.startswith("-")):
             return _from_url(host, spec)
-        return _from_agent(fleet, host, spec, _source_agent(fleet, source))
-    folder = os.path.realpath(os.path.join(fleet.cwd, source or "."))
-    repo = fleet.lately("repository", folder, git.find)
+        return _from_agent(here, host, spec, _source_agent(here, source))
+    folder = os.path.realpath(os.path.join(here.cwd, source or "."))
+    repo = here.repository(folder)
     mode = spec.mode or ("copy" if repo is None else "mirror" if host.name else "worktree")
     if mode == "in-place":
         if host.name:
             raise UsageError("in-place is for folders of this machine", "use --mode mirror or copy on a host")
-        return Plan(mode, fleet.local, folder, repo, repo.head if repo else "", home=folder)
+        return Plan(mode, here.local, folder, repo, repo.head if repo else "", home=folder)
     if mode == "copy":
-        _not_inside(fleet.home, folder)
-        return Plan(mode, fleet.local, folder, None, home=folder)
+        _not_inside(here.local.home, folder)
+        return Plan(mode, here.local, folder, None, home=folder)
     if repo is None:
         raise UsageError(f"{folder} is not in a git repository", f"--mode copy works without one; {mode} does not")
     if not repo.head:
@@ -85,15 +96,15 @@ def plan(fleet: Fleet, host: Host, spec: Spec) -> Plan:
             f"{repo.top or repo.common} has no commit yet, so there is nothing to branch from",
             "commit first (git commit --allow-empty -m start), or use --mode copy",
         )
-    base, branch = _branch(fleet, repo, spec)
+    base, branch = _branch(here.local, repo, spec)
     state = base
     nested: tuple[str, ...] = ()
     if not spec.clean and base == repo.head and repo.top:
-        captured = fleet.lately("state", repo.top, git.capture)
+        captured = here.state(repo.top)
         state, nested = captured.state, captured.nested
     return Plan(
         mode,
-        fleet.local,
+        here.local,
         folder,
         repo,
         base,
@@ -106,7 +117,7 @@ def plan(fleet: Fleet, host: Host, spec: Spec) -> Plan:
     )
 
 
-def lay(fleet: Fleet, host: Host, agent: Agent, plan: Plan) -> Agent:
+def lay(host: Host, agent: Agent, plan: Plan) -> Agent:
     """Make the work dir. Fails whole: what a failed git left behind is gone."""
     workdir = agent.folder.rpartition("/agents/")[0] + f"/work/{agent.id}"
     shadow = f"{agent.folder}/git"
@@ -140,9 +151,8 @@ def lay(fleet: Fleet, host: Host, agent: Agent, plan: Plan) -> Agent:
     return agent._replace(workdir=workdir, cwd=cwd, gitdir=made.gitdir, common=made.common, base=base)
 
 
-def furnish(fleet: Fleet, host: Host, agent: Agent, plan: Plan) -> None:
+def furnish(host: Host, agent: Agent, plan: Plan, wanted: dict[str, Any]) -> None:
     """`[workdir]`: copy files that git does not have, link what is shared, run the set-up command once."""
-    wanted = fleet.config.section("workdir")
     if not wanted or plan.mode == "in-place":
         return
     source = plan.repo.top if plan.repo and plan.repo.top else plan.folder
@@ -197,36 +207,36 @@ def unregister(host: Host, agent: Agent) -> None:
                 raise  # if the repository itself is gone, so is what was kept in it
 
 
-def commit(fleet: Fleet, repo: git.Repo, rev: str) -> str:
+def commit(local: Host, repo: git.Repo, rev: str) -> str:
     """The commit that a branch, tag or abbreviation of the user's repository names."""
     where = repo.top or repo.common
     name = f"{rev}^{{commit}}"
-    done = fleet.local.run(["git", "-C", where, "rev-parse", "--verify", "--quiet", "--end-of-options", name])
+    done = local.run(["git", "-C", where, "rev-parse", "--verify", "--quiet", "--end-of-options", name])
     if done.returncode:
         raise NotFound(f"there is no branch or commit {rev!r} in {where}", "git branch --list")
     return done.stdout.decode().strip()
 
 
-def _branch(fleet: Fleet, repo: git.Repo, spec: Spec) -> tuple[str, str]:
+def _branch(local: Host, repo: git.Repo, spec: Spec) -> tuple[str, str]:
     """The commit to start from and the branch to work on, from `[BASE][:NEW]`."""
     base, _, new = spec.branch.partition(":")
     if base:
-        base = commit(fleet, repo, base)
+        base = commit(local, repo, base)
     if new:
-        named = fleet.local.run(["git", "check-ref-format", "--branch", new])
+        named = local.run(["git", "check-ref-format", "--branch", new])
         if named.returncode:
             raise UsageError(f"{new!r} is not the name of a branch")
     return base or repo.head, new or "muster/{name}"
 
 
-def _source_agent(fleet: Fleet, source: str) -> Found:
+def _source_agent(here: Here, source: str) -> Found:
     try:
-        return fleet.get(source)
+        return here.agent(source)
     except (NotFound, UsageError) as error:
         raise NotFound(f"--from {source}: there is no such folder and no such agent", "muster list") from error
 
 
-def _from_agent(fleet: Fleet, host: Host, spec: Spec, one: Found) -> Plan:
+def _from_agent(here: Here, host: Host, spec: Spec, one: Found) -> Plan:
     """From what another agent has right now, committed or not."""
     agent = one.agent
     if not agent.common:
@@ -235,21 +245,21 @@ def _from_agent(fleet: Fleet, host: Host, spec: Spec, one: Found) -> Plan:
         return Plan("copy", one.host, agent.workdir, None, home=agent.repo)
     at = tree(agent)
     captured = git.harvest(one.host, at)
-    here = git.find(fleet.local, agent.repo) if agent.repo and os.path.isdir(agent.repo) else None
+    home = git.find(here.local, agent.repo) if agent.repo and os.path.isdir(agent.repo) else None
     prefix = os.path.relpath(agent.cwd, agent.workdir)
     prefix = "" if prefix == "." else prefix
-    mode = spec.mode or ("mirror" if host.name or not here or agent.mode == "mirror" else "worktree")
+    mode = spec.mode or ("mirror" if host.name or not home or agent.mode == "mirror" else "worktree")
     branch = spec.branch.partition(":")[2] or "muster/{name}"
     if mode == "worktree":
-        if here is None:
+        if home is None:
             raise UsageError(f"{agent.name} did not come from a repository on this machine", "use --mode mirror")
-        git.bring(one.host, at.shadow, fleet.local, here.common, captured.state)
-        git.bring(one.host, at.shadow, fleet.local, here.common, captured.head)
+        git.bring(one.host, at.shadow, here.local, home.common, captured.state)
+        git.bring(one.host, at.shadow, here.local, home.common, captured.head)
         return Plan(
             mode,
-            fleet.local,
+            here.local,
             agent.workdir,
-            here,
+            home,
             captured.head,
             captured.state,
             branch,

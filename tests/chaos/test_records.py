@@ -63,7 +63,7 @@ def test_start_keeps_a_label_that_was_set_after_the_agent_was_selected(world: Wo
 
 KILLED = """
 import os, signal, sys
-from muster import git, store
+from muster import bindings, git, store
 from muster.fleet import Fleet
 
 step, old, new = sys.argv[1:]
@@ -78,7 +78,7 @@ def die_after(module, name):
 fleet = Fleet()
 one = fleet.get(old)
 if step == "bind":
-    die_after(fleet, "bind")
+    die_after(bindings, "write")
 elif step == "branch":
     die_after(git, "rename")
 else:
