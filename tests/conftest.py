@@ -83,7 +83,7 @@ def socket_of(state: Path) -> str:
 
 def seen_before(state: Path) -> None:
     """The model of recorded agents is one that this state folder knows, as after any first day: the library has no price of it."""
-    prices.write(str(state / "prices.json"), prices.Kept(prices.installed(), time.time(), {"replay": None}))
+    prices.write(str(state / "prices.json"), prices.Cache(prices.installed(), time.time(), {"replay": None}))
 
 
 class Result:

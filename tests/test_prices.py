@@ -294,7 +294,7 @@ def test_a_damaged_file_is_made_anew(tmp_path: Path, text: str) -> None:
 
 def test_rates_that_are_no_rates_are_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "prices.json"
-    good = prices.Kept("1", 1.0, {"a": {"input": 1.0}, "b": None})
+    good = prices.Cache("1", 1.0, {"a": {"input": 1.0}, "b": None})
     prices.write(str(path), good._replace(models={**good.models, "c": {"input": -1.0}, "d": {"input": float("nan")}}))
     path.write_text(path.read_text().replace('"b": null', '"b": null, "e": 5, "f": {"input": "1"}'))
     assert prices.read(str(path)) == good
@@ -306,11 +306,11 @@ def test_where_nothing_can_be_written_prices_are_known_all_the_same(tmp_path: Pa
 
 
 def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
-    prices.table([f"old-{i}" for i in range(prices.KEPT_MODELS)], str(tmp_path))
+    prices.table([f"old-{i}" for i in range(prices.CACHED_MODELS_MAX)], str(tmp_path))
     known = prices.table([f"new-{i}" for i in range(10)], str(tmp_path))
     assert "new-0" in known and "old-0" in known
     kept = prices.read(str(tmp_path / "prices.json")).models
-    assert len(kept) == prices.KEPT_MODELS and "new-9" in kept
+    assert len(kept) == prices.CACHED_MODELS_MAX and "new-9" in kept
 
 
 # As a user sees it

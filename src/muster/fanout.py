@@ -1,4 +1,4 @@
-"""Do one thing to many items at once: the only threads in muster."""
+"""Run work on many items in parallel. All threads of muster are started here."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ B = TypeVar("B")
 
 
 class Outcome(NamedTuple, Generic[A, B]):
-    """What became of one item: a value, or the error that stands in its place."""
+    """The result for one item: a value or an error."""
 
     item: A
     value: B | None = None
     error: MusterError | None = None
 
     def get(self) -> B:
-        """The value; raises the error."""
+        """Return the value, or raise the error."""
         if self.error is not None:
             raise self.error
         return self.value  # type: ignore[return-value]  # None is a value when B allows it
 
 
 def each(work: Callable[[A], B], items: Iterable[A], limit: int = 16) -> list[Outcome[A, B]]:
-    """`work` on every item, at most `limit` at once; results in the order of the items.
+    """Call `work` on every item, at most `limit` at once, and return the outcomes in the order of the items.
 
-    A `MusterError` becomes a value; anything else is a bug and is raised after the rest ended.
+    A `MusterError` becomes part of the outcome. Any other exception is a bug and is raised after all threads have ended.
     """
     todo = list(items)
     results: list[Outcome[A, B] | None] = [None] * len(todo)
@@ -65,29 +65,29 @@ def each(work: Callable[[A], B], items: Iterable[A], limit: int = 16) -> list[Ou
     return [result for result in results if result is not None]
 
 
-#: How many of a crew do what must not wait.
-APART = 32
+#: Threads of a crew that are reserved for urgent work.
+URGENT_THREADS = 32
 
 
 class Crew(Generic[A]):
-    """Work that goes on beside the caller's own, under keys; `done` hands over what has ended.
+    """Background work under keys; `done` returns what has finished.
 
-    Nothing waits for a thread: what is still under way when the process ends is left to be found out by the next one.
+    Nothing waits for the threads at exit: the next process finds out what became of unfinished work.
     """
 
     def __init__(self, limit: int = 16) -> None:
         self.busy: set[A] = set()
         self._ended: queue.SimpleQueue[Outcome[A, object]] = queue.SimpleQueue()
-        self._gangs = (_Gang(limit, self._ended), _Gang(APART, self._ended))
+        self._pools = (_Pool(limit, self._ended), _Pool(URGENT_THREADS, self._ended))
 
-    def start(self, key: A, work: Callable[[], object], apart: bool = False) -> None:
-        """`apart`: it does not wait for what takes long; that has threads of its own."""
+    def start(self, key: A, work: Callable[[], object], urgent: bool = False) -> None:
+        """Start `work` in the background. Urgent work has threads of its own, so it never waits for slow work."""
         assert key not in self.busy, f"{key} is under way"
         self.busy.add(key)
-        self._gangs[apart].start(key, work)
+        self._pools[urgent].start(key, work)
 
     def done(self, timeout: float) -> list[Outcome[A, object]]:
-        """What has ended; waits for the first of it, at most so long. An error that is no `MusterError` is a bug, and is raised."""
+        """Return what has finished, after waiting up to `timeout` seconds for the first. Other errors than `MusterError` are raised."""
         found: list[Outcome[A, object]] = []
         try:
             found.append(self._ended.get(timeout=max(timeout, 0.0)))
@@ -102,8 +102,8 @@ class Crew(Generic[A]):
         return found
 
 
-class _Gang(Generic[A]):
-    """Up to `limit` threads, each made when there is none to spare."""
+class _Pool(Generic[A]):
+    """Up to `limit` threads; one is started when work arrives and none is idle."""
 
     def __init__(self, limit: int, ended: queue.SimpleQueue[Outcome[A, object]]) -> None:
         self._ended = ended

@@ -1,8 +1,8 @@
-"""What makes git run programs in a repository of the user's: hooks, settings, attributes, as names with digests.
+"""Detect changes to what makes git run programs in the user's repository: hooks, settings and attributes.
 
 An agent on the user's machine has the user's rights, so it can change these, and the user's next git command runs what it
-put there. That cannot be prevented, but it can be told: a fingerprint is kept at `create` and compared later. A
-difference does not say who made it.
+planted. muster cannot prevent that, but it can report it: a fingerprint (names with digests) is kept at `create` and
+compared later. A difference does not tell who made it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from .errors import MusterError
 from .host import Host
 
-#: Settings that name a program, or a file with more settings or attributes. Keys as git prints them.
+#: Settings that name a program, or a file with further settings or attributes. Keys are written as git prints them.
 RUNS = re.compile(
     r"core\.(fsmonitor|hookspath|sshcommand|pager|editor|askpass|alternaterefscommand|gitproxy|worktree|attributesfile)$"
     r"|(alias|filter|credential|gpg|include|includeif|url|pager|sequence|difftool|mergetool|hook|sendemail|browser|man|guitool)\."
@@ -26,8 +26,8 @@ RUNS = re.compile(
     r"|remote\..*\.(uploadpack|receivepack|vcs|proxy)$|submodule\..*\.update$|trailer\..*\.(command|cmd)$"
     r"|interactive\.difffilter$|extensions\.worktreeconfig$|protocol\.(.*\.)?allow$"
 )
-#: No more of a file than this counts.
-MOST = 1 << 20
+#: Bytes of each file that are compared.
+FILE_MAX = 1 << 20
 
 
 def take(host: Host, common: str) -> dict[str, str]:
@@ -51,9 +51,9 @@ def take(host: Host, common: str) -> dict[str, str]:
 
 
 def changes(before: dict[str, str], now: dict[str, str]) -> list[tuple[str, str, str]]:
-    """Return what is new or different: its name, the former digest (empty if it was not there), and the one of now.
+    """Return what is new or different: its name, the former digest (empty if it is new), and the present one.
 
-    What was removed runs nothing, so it is not listed.
+    Removed entries cannot run anything, so they are left out.
     """
     return [(name, before.get(name, ""), digest) for name, digest in now.items() if before.get(name) != digest]
 
@@ -71,7 +71,7 @@ def keep(host: Host, common: str, path: str) -> None:
 
 
 def kept(path: str) -> tuple[str, dict[str, str]] | None:
-    """Return the git directory and the fingerprint that `keep` wrote, or None if there is none that can be read."""
+    """Return the git directory and the fingerprint that `keep` wrote, or None if the file is missing or unreadable."""
     try:
         with open(path, encoding="utf-8") as file:
             data: Any = json.load(file)
@@ -88,21 +88,21 @@ def _names(folder: str) -> list[str]:
 
 
 def _file(path: str) -> str:
-    """Return a digest of a file, its mode and, for a link, its target; empty if there is no file to read."""
+    """Return a digest of a file, its mode and, for a link, its target; empty if there is no readable file."""
     try:
         info = os.stat(path)
         if not stat.S_ISREG(info.st_mode):
             return ""
         target = os.readlink(path) if os.path.islink(path) else ""
         with open(path, "rb") as file:
-            content = file.read(MOST)
+            content = file.read(FILE_MAX)
     except OSError:
         return ""
     return _digest(f"{info.st_mode & 0o111:o} {info.st_size} {target}\n".encode("utf-8", "surrogateescape") + content)
 
 
 def _settings(host: Host, path: str) -> dict[str, list[str]]:
-    """Return the settings of one file that can make git run something, as git itself reads them."""
+    """Return the settings of one file that can make git run programs, as git itself reads them."""
     try:
         info = os.stat(path)
     except OSError:
@@ -121,7 +121,7 @@ def _settings(host: Host, path: str) -> dict[str, list[str]]:
     return found
 
 
-#: A run makes many agents of one repository.
+#: Settings by file, because a run creates many agents of one repository.
 _read: dict[str, tuple[tuple[int, ...], dict[str, list[str]]]] = {}
 
 

@@ -1,9 +1,9 @@
 """Everything muster asks of git: carry uncommitted work, make work dirs, bring commits home, put work away.
 
-Plain functions on a host; each is one run of a shell file there, and commits travel as packs through `Host.run`.
-An agent's repository is hostile input: its work tree is only looked at with a git dir of muster's own (the
-*shadow*) and a copy of its index, so no hook, filter or setting of the agent runs. This module knows neither
-where a host is nor what an agent is.
+These are plain functions over a host. Each runs one shell file there, and commits travel as packs through `Host.run`.
+An agent's repository is hostile input: muster reads its work tree only through a git directory of its own (the
+*shadow*) and a copy of the index, so no hook, filter or setting of the agent runs. This module does not know where
+a host is or what an agent is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .errors import MusterError, NotFound, Refused
 from .host import SH, CommandFailed, Host, output, shell_file
 
 Key = TypeVar("Key")
-#: Commits that a host says it has; more do not fit into a command line.
+#: Limit on the commits that a host says it has: more do not fit on a command line.
 HAVES_MAX = 400
 
 
@@ -29,50 +29,50 @@ class Repo(NamedTuple):
     """The work tree; empty for a bare repository."""
     gitdir: str
     common: str
-    """The git dir all its work trees share."""
+    """The git directory that all work trees share."""
     head: str
-    """The commit checked out; empty before the first one."""
+    """The checked-out commit; empty before the first commit."""
     branch: str
     """Empty when HEAD is detached."""
     prefix: str
-    """The folder asked about, below `top`; ends in a slash unless empty."""
+    """The folder asked about, relative to `top`; ends in a slash unless empty."""
     bare: bool
     format: str
     """sha1 or sha256."""
     sparse: bool
     partial: bool
     shallow: str
-    """The commits its history is cut off at, one a line."""
+    """The commits at which the history is cut off, one per line."""
     exclude: str
-    """Ignore patterns that are in no .gitignore."""
+    """Ignore patterns from outside any .gitignore."""
     submodules: tuple[str, ...]
-    """The paths of those that are checked out."""
+    """Paths of the submodules that are checked out."""
     name: str
     email: str
 
 
 class State(NamedTuple):
-    """A work tree as commits: `head`, and `state`, a commit of all that is not committed (or `head` itself)."""
+    """A work tree as two commits: `head`, and `state`, which adds everything uncommitted (`head` itself if clean)."""
 
     head: str
     state: str
     nested: tuple[str, ...] = ()
-    """Repositories inside that git does not track, left out."""
+    """Untracked repositories inside the work tree, which are left out."""
 
 
 class Tree(NamedTuple):
-    """An agent's work tree, as recorded when it was made; nothing in it is asked of the agent again."""
+    """An agent's work tree as recorded at creation. The agent is never asked for these values again."""
 
     workdir: str
     shadow: str
     gitdir: str = ""
-    """Empty for a folder that is only known to its shadow (mode `copy`)."""
+    """Empty in mode `copy`, where only the shadow knows the folder."""
     common: str = ""
     branch: str = ""
 
 
 class Info(NamedTuple):
-    """None is unknown: the work dir is gone, or its git is broken. A worktree that is gone has its commits still."""
+    """Counts are None if unknown: the work dir is gone or its git is broken. A removed worktree still has its commits."""
 
     ahead: int | None
     dirty: int | None
@@ -82,11 +82,11 @@ class Info(NamedTuple):
 class Fetched(NamedTuple):
     tip: str
     old: str
-    """What the ref was before; empty when it is new."""
+    """The former value of the ref; empty if it is new."""
     head: str
-    """Where the agent is; not `tip` when it works on another branch."""
+    """The agent's HEAD, which differs from `tip` if the agent switched to another branch."""
     planted: tuple[str, ...] = ()
-    """Hooks, and settings that run programs, which the agent added to its own git directory. Nothing of them is run."""
+    """Hooks and program-running settings that the agent added to its git directory. None of them is run."""
 
 
 class Snapshot(NamedTuple):
@@ -100,7 +100,7 @@ class Snapshot(NamedTuple):
 
 
 def find(host: Host, path: str) -> Repo | None:
-    """The repository `path` is in, or None."""
+    """Return the repository that contains `path`, or None."""
     done = _run(host, "look", "find", path)
     if done.returncode == 3:
         return None
@@ -128,15 +128,15 @@ def find(host: Host, path: str) -> Repo | None:
 
 
 def capture(host: Host, top: str) -> State:
-    """Commit all that is not committed in the user's work tree, beside its refs; index, tree and stash stay untouched.
+    """Commit everything uncommitted in the user's work tree without moving a ref; index, tree and stash stay untouched.
 
-    Raises `Refused` before the first commit, in the middle of a merge or rebase, and for dirty submodules.
+    Raises `Refused` if there is no commit yet, during a merge or rebase, and for dirty submodules.
     """
     return _state(_ask(host, "look", "capture", top, what=f"cannot read the work tree {top}"))
 
 
 def harvest(host: Host, tree: Tree) -> State:
-    """The same for an agent's work tree, into its shadow; unmerged files are taken as they are."""
+    """Do what `capture` does for an agent's work tree, into its shadow. Unmerged files are taken as they are."""
     return _state(_ask(host, "look", "harvest", *_where(tree), what="cannot read its work"))
 
 
@@ -146,20 +146,20 @@ def harvest(host: Host, tree: Tree) -> State:
 def seed_worktree(
     host: Host, repo: Repo, workdir: str, shadow: str, own: str, id: str, branch: str, base: str, state: str
 ) -> Tree:
-    """A work tree on a new branch at `base`, with `state` (equal to `base` when clean) in it.
+    """Make a work tree on a new branch at `base` that contains `state` (equal to `base` if the user's tree is clean).
 
-    Its git directory, `own`, belongs to the agent and borrows the objects of the user's repository, where only a ref of
-    muster's own is written. Raises `Refused` when the branch cannot be brought back later or the folder is not empty;
-    then nothing is left behind.
+    Its git directory, `own`, belongs to the agent and borrows the objects of the user's repository, to which muster adds
+    one ref and nothing else. Raises `Refused`, and leaves nothing behind, if the branch could not be brought back later
+    or the folder is not empty.
     """
-    _whole(base, state)
+    _check(base, state)
     args = (repo.top or repo.common, repo.common, repo.gitdir, workdir, shadow, own, held(id), branch, base, state)
     _ask(host, "seed", "worktree", *args, repo.format, repo.exclude, what=f"cannot make the work tree {workdir}")
     return Tree(workdir, shadow, own, own, branch)
 
 
 def held(id: str) -> str:
-    """The ref in the user's repository that keeps alive what an agent's work tree borrows."""
+    """Return the ref that protects the objects which an agent's work tree borrows from git's garbage collection."""
     return f"refs/muster/held/{id}"
 
 
@@ -176,13 +176,13 @@ def seed_mirror(
     *,
     own: bool = False,
 ) -> Tree:
-    """A repository of its own on `host`, fed by packs from `source`; `key` names the cache of this origin there.
+    """Make a repository on `host` from packs that `source` sends. `key` names the cache of this origin on the host.
 
-    `own` says that `repo` is the user's, not an agent's: if it lies on `host`, a new cache takes over its objects as they are.
+    `own` means that `repo` belongs to the user, not to an agent; a new cache on the same machine then links its objects.
 
     Raises `Refused` for a partial clone and for checked-out submodules.
     """
-    _whole(base, state)
+    _check(base, state)
     if repo.partial:
         raise Refused(f"{repo.top} is a partial clone, which lacks objects to send", "use --mode worktree")
     if repo.submodules:
@@ -191,7 +191,7 @@ def seed_mirror(
     key = key if repo.format == "sha1" else f"{key}-{repo.format}"
     near = own and not source.name and not host.name and not repo.shallow
     haves = _haves(host, f"@{key}", f"{base} {state}", format=repo.format, common=repo.common if near else "")
-    if repo.shallow:  # what a cut-off history has in common with another is not sure to be whole
+    if repo.shallow:  # a commit that both sides have may lack its ancestors on one of them
         haves = []
     wants = [rev for rev in dict.fromkeys((base, state)) if rev not in haves]
     _send(
@@ -204,13 +204,13 @@ def seed_mirror(
 
 
 def seed_copy(host: Host, workdir: str, shadow: str) -> Tree:
-    """Take the folder as it is now, ignored files too, as the baseline of all later diffs."""
+    """Record the folder as it is now, ignored files included, as the baseline of later diffs."""
     _ask(host, "seed", "baseline", workdir, shadow, what=f"cannot take a baseline of {workdir}")
     return Tree(workdir, shadow)
 
 
 def seed_in_place(host: Host, repo: Repo, shadow: str) -> Tree:
-    """A shadow for the user's own work tree, which stays as it is."""
+    """Make a shadow for the user's own work tree, which stays as it is."""
     _ask(host, "seed", "shadow", repo.top, shadow, repo.gitdir, repo.common, repo.format, repo.exclude)
     return Tree(repo.top, shadow, repo.gitdir, repo.common, repo.branch)
 
@@ -228,7 +228,7 @@ def diff(
     committed_only: bool = False,
     binary: bool = False,
 ) -> bytes:
-    """From the base to the work tree as it is, untracked files included; `binary` makes it fit for `patch`."""
+    """Return the diff from the base to the current work tree, untracked files included. `binary` makes it fit for `patch`."""
     wanted = {"--stat": stat, "--name-only": name_only, "--color=always": color}
     flags = [flag for flag, on in wanted.items() if on] + ["--binary", "--full-index", "--no-renames"] * binary
     only = "1" if committed_only else ""
@@ -236,23 +236,23 @@ def diff(
 
 
 def diff_stream(host: Host, tree: Tree) -> AbstractContextManager[IO[bytes]]:
-    """The same, as it comes."""
+    """Stream what `diff` returns."""
     return output(host, _argv(host, "work", "diff", [*_where(tree), ""]), "cannot diff")
 
 
 def info(host: Host, trees: Mapping[Key, Tree]) -> dict[Key, Info]:
-    """Commits since the base and dirty files of many agents, in one round trip."""
+    """Count the commits since the base and the changed files of many agents, in one round trip."""
     lines = [part for tree in trees.values() for part in _where(tree)]
     text = "".join(line.replace("\\", "\\\\").replace("\n", "\\n") + "\n" for line in lines)
-    told = dict.fromkeys(trees, Info(None, None, ""))
+    result = dict.fromkeys(trees, Info(None, None, ""))
     keys = list(trees)
     for line in _text(_ask(host, "work", "info", input=os.fsencode(text))).splitlines():
         try:
             number, ahead, dirty, head = line.split(" ")
-            told[keys[count(number)]] = Info(count(ahead), None if dirty == "-" else count(dirty), sha(head))
+            result[keys[count(number)]] = Info(count(ahead), None if dirty == "-" else count(dirty), sha(head))
         except (ValueError, IndexError) as error:
             raise MusterError(f"git gave {line[:80]!r} where a count of changes was expected") from error
-    return told
+    return result
 
 
 def fetch(
@@ -266,14 +266,14 @@ def fetch(
     force: bool = False,
     base: str = "",
 ) -> Fetched:
-    """Bring the agent's branch into the repository at `common` on `to`, as `ref` (or only its objects).
+    """Bring the agent's branch into the repository at `common` on `to`, as `ref` (without `ref`, only its objects).
 
-    With `uncommitted` the tip is one more commit, of what is not committed. A ref that does not exist is not made for
-    the commit `base`. Raises `Refused` when `ref` is checked
-    out somewhere, or has commits the agent lacks and `force` is off.
+    With `uncommitted` the tip is one more commit that holds the uncommitted changes. If the tip is still `base`, no new
+    ref is created. Raises `Refused` if `ref` is checked out somewhere, or has commits that the agent lacks and `force`
+    is off.
     """
-    asked = _ask(host, "work", "tip", *_where(tree), "1" if uncommitted else "")
-    line, _, planted = _text(asked).partition("\n")
+    answer = _ask(host, "work", "tip", *_where(tree), "1" if uncommitted else "")
+    line, _, planted = _text(answer).partition("\n")
     tip, head = _pair(line)
     old = bring(host, tree.shadow, to, common, tip, ref, force=force, base=base)
     return Fetched(tip, old, head, tuple(name[:200] for name in planted.splitlines()[:40]))
@@ -282,8 +282,8 @@ def fetch(
 def bring(
     host: Host, gitdir: str, to: Host, common: str, commit: str, ref: str = "", *, force: bool = False, base: str = ""
 ) -> str:
-    """Copy `commit` and all it needs between object stores and set `ref` to it; returns what `ref` was."""
-    _whole(commit)
+    """Copy `commit` and its history between object stores and set `ref` to it. Return the former value of `ref`."""
+    _check(commit)
     haves = _haves(to, common, commit)
     wants = [] if commit in haves else [commit]
     args = (common, ref, commit, "1" if force else "", base)
@@ -291,12 +291,12 @@ def bring(
 
 
 def push(source: Host, common: str, commit: str, host: Host, tree: Tree, *, merge: bool = False) -> str:
-    """Bring `commit` of the user's repository to the agent's branch, index and files; returns its new HEAD.
+    """Bring `commit` of the user's repository to the agent's branch, index and files. Return the agent's new HEAD.
 
-    The commit becomes the agent's base. Raises `Refused` when its work has diverged (unless `merge`), conflicts,
-    or uncommitted changes would be overwritten; then nothing has moved.
+    The commit becomes the agent's base. Raises `Refused`, with nothing moved, if the agent's work has diverged (unless
+    `merge`), if there are conflicts, or if uncommitted changes would be overwritten.
     """
-    _whole(commit)
+    _check(commit)
     if not tree.gitdir:
         raise Refused("a copy has no branch to push to", "use muster exec to change its files")
     haves = _haves(host, tree.shadow, commit, f"{tree.common}/objects")
@@ -312,11 +312,11 @@ def uncommitted_files(host: Host, tree: Tree) -> list[str]:
 
 
 def integrate(host: Host, top: str, ref: str, how: str = "merge", message: str = "") -> tuple[str, str]:
-    """Merge, squash, or rebase (replay on top) `ref` into what is checked out at `top`.
+    """Merge, squash or rebase `ref` into the branch that is checked out at `top`.
 
-    Returns HEAD before and after; they are equal when there was nothing to integrate.
+    Return HEAD before and after; they are equal if there was nothing to integrate.
 
-    All is computed before the tree is touched: a conflict raises `Refused` naming the files, and nothing has changed.
+    The result is computed before the tree is touched: on a conflict `Refused` names the files, and nothing has changed.
     """
     if how not in ("merge", "rebase", "squash"):
         raise ValueError(how)
@@ -324,41 +324,39 @@ def integrate(host: Host, top: str, ref: str, how: str = "merge", message: str =
 
 
 def rename(host: Host, tree: Tree, branch: str) -> Tree:
-    """Give the agent's branch another name. Raises `Refused` when that is taken."""
+    """Rename the agent's branch. Raises `Refused` if the name is taken."""
     if tree.gitdir and tree.branch != branch:
         _ask(host, "work", "rename", tree.gitdir, tree.branch, branch, what=f"cannot rename {tree.branch}")
     return tree._replace(branch=branch if tree.gitdir else tree.branch)
 
 
 def patch(host: Host, folder: str, changes: bytes | IO[bytes]) -> list[str]:
-    """Apply a binary diff to a folder that need not be a repository, wholly or (`Refused`) not at all.
+    """Apply a binary diff to a folder, which need not be a repository. If any part fails, `Refused` is raised and nothing changes.
 
-    Returns the paths that it changed, as `git apply` read them.
+    Return the changed paths as `git apply` read them.
     """
-    told = _ask(host, "work", "patch", folder, input=changes, what=f"cannot change {folder}")
-    return [
-        line.partition(b"\t")[2].partition(b"\t")[2].decode("utf-8", "replace") for line in told.split(b"\0") if line
-    ]
+    lines = _ask(host, "work", "patch", folder, input=changes, what=f"cannot change {folder}").split(b"\0")
+    return [line.partition(b"\t")[2].partition(b"\t")[2].decode("utf-8", "replace") for line in lines if line]
 
 
 # --- snapshots
 
 
 def snapshot_create(host: Host, tree: Tree, id: str, comment: str = "") -> str:
-    """Keep the work tree as it is, in the shadow: it outlives the work dir. Returns the commit."""
+    """Save the work tree in the shadow, where it outlives the work dir. Return the commit."""
     args = (tree.workdir, tree.gitdir, tree.shadow, id, comment)
     return sha(_text(_ask(host, "snapshot", "snapshot", *args, what=f"cannot snapshot {tree.workdir}")).strip())
 
 
 def snapshot_list(host: Host, tree: Tree) -> list[Snapshot]:
-    """Oldest first."""
+    """Return all snapshots, oldest first."""
     lines = _text(_ask(host, "snapshot", "snapshots", tree.shadow)).splitlines()
     rows = ([*line.split("\0", 3), "", "", ""][:4] for line in lines)
     return [Snapshot(id, state, count(time or "0"), comment) for id, state, time, comment in rows]
 
 
 def snapshot_restore(host: Host, tree: Tree, id: str, auto: str) -> None:
-    """Make files, index and branch what they were; first keep what is there now as the snapshot `auto`."""
+    """Restore files, index and branch, after saving the present state as the snapshot `auto`."""
     args = (tree.workdir, tree.gitdir, tree.common, tree.shadow, id, auto)
     _ask(host, "snapshot", "restore", *args, what=f"cannot restore {id}")
 
@@ -371,27 +369,27 @@ def snapshot_delete(host: Host, tree: Tree, id: str) -> None:
 
 
 def drop(host: Host, common: str, id: str) -> None:
-    """Stop keeping alive what the work tree of an agent borrowed."""
+    """Delete the ref that protects what an agent's work tree borrowed."""
     _ask(host, "trash", "drop", common, held(id))
 
 
 def unique(host: Host, common: str, rev: str, branch: str = "") -> int:
-    """How many commits of `rev` no branch other than `branch`, no tag and no remote branch has."""
+    """Count the commits of `rev` that no branch except `branch`, no tag and no remote branch contains."""
     return count(_text(_ask(host, "trash", "unique", common, rev, branch)).strip())
 
 
-# --- how it is asked
+# --- running the shell files
 
 
 def _where(tree: Tree) -> tuple[str, str, str, str]:
-    """What looks at an agent's work take."""
+    """Return the arguments of every verb that reads an agent's work."""
     return tree.workdir, tree.gitdir, tree.shadow, tree.branch
 
 
 def _haves(host: Host, gitdir: str, want: str = "", objects: str = "", format: str = "", common: str = "") -> list[str]:
-    """Commits a pack for `gitdir` may build on; `want` among them says that nothing need be sent."""
-    told = _text(_ask(host, "seed", "haves", gitdir, want, objects, format, common)).split()
-    return [have for have in told if _is_commit(have)][:HAVES_MAX]
+    """Return the commits that a pack for `gitdir` may build on. If `want` is among them, nothing needs to be sent."""
+    commits = _text(_ask(host, "seed", "haves", gitdir, want, objects, format, common)).split()
+    return [commit for commit in commits if _is_commit(commit)][:HAVES_MAX]
 
 
 _scripts: dict[str, str] = {}
@@ -425,15 +423,16 @@ def _send(
     *args: str,
     history: bool = False,
 ) -> bytes:
-    """Run a verb that takes a pack of `wants` on its standard input, streamed from `source`.
+    """Run a verb that reads a pack of `wants` from standard input, streamed from `source`.
 
-    With `history` it takes whole packs of the source as they are. Their indexes are not checked, so the source must be trusted.
+    With `history` it receives whole packs of the source as they are. Their indexes are not checked, so the source must be
+    trusted.
     """
     if not wants:
         return _ask(host, part, verb, "", *args)
     sends = "history" if history else "pack"
     revs = [gitdir, *wants, *(f"^{have}" for have in haves)]
-    # Nothing is written to its stdin: that it is open says that this process lives, and the packer ends when it does not.
+    # Nothing is written to the packer's stdin. It closes when this process dies, and then the packer ends.
     packing = source.stream(
         _argv(source, "seed", sends, ["send", *revs]), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -472,7 +471,7 @@ def _text(output: bytes) -> str:
 
 
 def count(text: str) -> int:
-    """Return a number that a host told, or raise `MusterError` if it is none."""
+    """Parse a number in a host's answer. Raises `MusterError` if it is not one."""
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
         raise MusterError(f"git gave {text[:80]!r} where a number was expected")
     return int(text)
@@ -484,7 +483,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def sha(text: str) -> str:
-    """A host may answer anything: only the name of a commit is one."""
+    """Check that a host's answer is a commit id, and return it. Raises `MusterError` otherwise."""
     if not _is_commit(text):
         raise MusterError(f"git gave {text[:80]!r} where a commit was expected")
     return text
@@ -494,6 +493,6 @@ def _is_commit(text: str) -> bool:
     return len(text) in (40, 64) and set(text) <= set("0123456789abcdef")
 
 
-def _whole(*commits: str) -> None:
+def _check(*commits: str) -> None:
     for commit in commits:
         sha(commit)

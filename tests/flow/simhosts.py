@@ -25,7 +25,7 @@ from unittest import mock
 from muster import Address, Fleet, Host, Spec
 from muster.agents.replay_player import _sealed
 from muster.errors import MusterError, TimedOut, Unreachable
-from muster.fanout import APART, Outcome
+from muster.fanout import URGENT_THREADS, Outcome
 from muster.flow.limits.governor import Limits
 from muster.flow.mapping import start as conduct
 from muster.flow.run.directory import Run
@@ -71,24 +71,24 @@ class Crew:
 
     def __init__(self, truth: Truth, limit: int) -> None:
         self.truth, self.order = truth, itertools.count()
-        self.free = {False: limit, True: APART}
+        self.free = {False: limit, True: URGENT_THREADS}
         self.todo: dict[bool, deque[tuple[Any, Callable[[], object]]]] = {False: deque(), True: deque()}
         self.ended: list[tuple[float, int, bool, Outcome[Any, Any]]] = []
 
-    def start(self, key: Any, work: Callable[[], object], apart: bool = False) -> None:
-        self.todo[apart].append((key, work))
-        self._go_on(apart)
+    def start(self, key: Any, work: Callable[[], object], urgent: bool = False) -> None:
+        self.todo[urgent].append((key, work))
+        self._go_on(urgent)
 
-    def _go_on(self, apart: bool) -> None:
-        while self.todo[apart] and self.free[apart]:
-            self.free[apart] -= 1
-            key, work = self.todo[apart].popleft()
+    def _go_on(self, urgent: bool) -> None:
+        while self.todo[urgent] and self.free[urgent]:
+            self.free[urgent] -= 1
+            key, work = self.todo[urgent].popleft()
             began = self.truth.t
             try:
                 outcome: Outcome[Any, Any] = Outcome(key, work())
             except MusterError as error:
                 outcome = Outcome(key, None, error)
-            heapq.heappush(self.ended, (self.truth.t, next(self.order), apart, outcome))
+            heapq.heappush(self.ended, (self.truth.t, next(self.order), urgent, outcome))
             self.truth.t = began
 
     def done(self, timeout: float) -> list[Outcome[Any, Any]]:
@@ -98,10 +98,10 @@ class Crew:
             return []
         self.truth.t = max(self.truth.t, self.ended[0][0])
         while self.ended and self.ended[0][0] <= self.truth.t:
-            _, _, apart, outcome = heapq.heappop(self.ended)
+            _, _, urgent, outcome = heapq.heappop(self.ended)
             found.append(outcome)
-            self.free[apart] += 1
-            self._go_on(apart)
+            self.free[urgent] += 1
+            self._go_on(urgent)
         return found
 
 

@@ -560,7 +560,7 @@ def test_what_must_not_wait_has_threads_of_its_own() -> None:
     go = threading.Event()
     for number in range(6):
         crew.start(f"slow {number}", lambda: go.wait(60))
-    crew.start("look", lambda: "seen", apart=True)
+    crew.start("look", lambda: "seen", urgent=True)
     assert [ended.item for ended in crew.done(30)] == ["look"]
     go.set()
     ended: list[str] = []

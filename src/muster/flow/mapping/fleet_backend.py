@@ -61,7 +61,7 @@ class FleetField:
 
     def begin(self, key: Key, work: Callable[[], object]) -> None:
         # Whoever looks waits for nobody: budgets are held to what was seen.
-        self.crew.start(key, work, apart=key[0] == "look")
+        self.crew.start(key, work, urgent=key[0] == "look")
 
     def done(self, timeout: float) -> list[Any]:
         self.waits()
