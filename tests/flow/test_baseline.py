@@ -19,7 +19,7 @@ from muster.flow.suite.collect import Cited, Function
 from muster.flow.suite.execute import Case, Crash, Report
 
 from ..conftest import World
-from .test_trial import environment, fleet_of, project, state, where  # noqa: F401  # the fixture counts here too
+from .test_execute import environment, fleet_of, project, state, where  # noqa: F401  # the fixture counts here too
 
 TUTORIAL = """#!/bin/bash
 

@@ -13,7 +13,7 @@ from muster.flow.limits import failures as patterns
 from muster.flow.limits.breaker import Breaker, Pause
 from muster.flow.limits.failures import Failure, classify
 
-from .test_patterns import EXAMPLES, broke, full, limit, several
+from .test_failures import EXAMPLES, broke, full, limit, several
 
 HOSTS = ["box2", "other"]
 

@@ -19,7 +19,7 @@ from ..improving.stages import BAD, Wish
 from ..mapping import start
 from ..review import paths as classify
 from ..run import directory as runs
-from ..run import prompts, tasks
+from ..run import git, prompts, tasks
 from ..run import results as result
 from ..run.directory import Attempt, Run
 from ..run.tasks import Task
@@ -286,8 +286,8 @@ def reopen(run: Run, task: Task, since: float) -> None:
 
 
 def _diff(work: Reduction, repo: str, base: str, tip: str) -> str:
-    git = ["git", "-C", repo, "-c", "core.hooksPath=/dev/null", "diff", "--no-ext-diff", "--no-textconv", base, tip]
-    return work.fleet.local.run(git).stdout.decode("utf-8", "replace")[:DIFF_MOST]
+    done = git.run(work.fleet.local, repo, "diff", "--no-ext-diff", "--no-textconv", base, tip)
+    return done.stdout.decode("utf-8", "replace")[:DIFF_MOST]
 
 
 # All of it
@@ -295,11 +295,11 @@ def _diff(work: Reduction, repo: str, base: str, tip: str) -> str:
 
 def check(fleet: Fleet, run: Run) -> None:
     """`Refused` when the branch of the run could not be moved at the end: before anything is paid for it."""
-    git = trees.Repository(fleet.local, _common(fleet, run), run.path("git"))
+    scratch = trees.Repository(fleet.local, _common(fleet, run), run.path("git"))
     try:
-        integrate.movable(git, run.name)
+        integrate.movable(scratch, run.name)
     finally:
-        git.close()
+        scratch.close()
 
 
 def unfinished(work: Reduction) -> list[str]:
@@ -352,7 +352,7 @@ def go(work: Reduction) -> Delivery:
 
 
 def _common(fleet: Fleet, run: Run) -> str:
-    return converged.git(fleet, str(run.about()["repo"]), "rev-parse", "--path-format=absolute", "--git-common-dir")
+    return git.common_dir(fleet.local, str(run.about()["repo"]))
 
 
 def _gate(wish: Wish) -> str:
@@ -496,7 +496,7 @@ def check_request(fleet: Fleet, repo: str) -> None:
     """What `open_request` needs and has not, found before anything is paid for."""
     if fleet.local.run(["sh", "-c", "command -v gh"]).returncode:
         raise NotFound("gh, which opens pull requests, is not on your PATH", "install it, or leave out --pr")
-    if not converged.git(fleet, repo, "remote", "get-url", "origin"):
+    if not git.text(fleet.local, repo, "remote", "get-url", "origin"):
         raise NotFound(
             "the repository has no remote called origin to push to", "git remote add origin URL, or leave out --pr"
         )

@@ -10,11 +10,11 @@ from collections import Counter
 from typing import NamedTuple
 
 from ... import Fleet
-from ..improving import converged
 from ..review import paths
+from ..run import git
 from ..run.directory import Run
 from ..run.results import shown
-from . import trees as merging
+from . import trees
 
 
 class Onto(NamedTuple):
@@ -33,18 +33,18 @@ def onto(fleet: Fleet, run: Run, base: str, tip: str, ref: str, rewritten: bool 
     and theirs meet, it counts as it is if it keeps most of their lines. Otherwise a conflict is a reason against it.
     """
     repo = str(run.about()["repo"])
-    before = converged.git(fleet, repo, "merge-base", base, tip)
+    before = git.text(fleet.local, repo, "merge-base", base, tip)
     if before == base:
         return Onto(tip)
     if not before and not rewritten:
         return Onto("", reason="it has no commit in common with your branch")
-    common = converged.git(fleet, repo, "rev-parse", "--path-format=absolute", "--git-common-dir")
-    git = merging.Repository(fleet.local, common, run.path(f"git-{ref}"))  # several at once
+    # Several of these run at once, each in a scratch repository of its own.
+    scratch = trees.Repository(fleet.local, git.common_dir(fleet.local, repo), run.path(f"git-{ref}"))
     try:
-        trees = git.trees([commit for commit in (before, base, tip) if commit])
-        old = trees[before] if before else git.empty()
-        merge = git.merge(*git.siblings([(old, trees[base]), (old, trees[tip])]))
-        (commit,) = git.commits([(merge.tree, base)])
+        found = scratch.trees([commit for commit in (before, base, tip) if commit])
+        old = found[before] if before else scratch.empty()
+        merge = scratch.merge(*scratch.siblings([(old, found[base]), (old, found[tip])]))
+        (commit,) = scratch.commits([(merge.tree, base)])
         lost = [
             path
             for path in merge.conflicts
@@ -54,10 +54,10 @@ def onto(fleet: Fleet, run: Run, base: str, tip: str, ref: str, rewritten: bool 
             return Onto("", reason=f"conflicts with commits of yours in {', '.join(map(shown, merge.paths[:5]))}")
         if merge.conflicts:
             tree = paths.tree(fleet.local, repo, commit, tip, merge.conflicts)
-            (commit,) = git.commits([(tree, base)])
-        git.move((f"refs/muster/runs/{run.name}/onto/{ref}", commit, None))
+            (commit,) = scratch.commits([(tree, base)])
+        scratch.move((f"refs/muster/runs/{run.name}/onto/{ref}", commit, None))
     finally:
-        git.close()
+        scratch.close()
     return Onto(commit, moved=True)
 
 
@@ -65,11 +65,10 @@ def _lines(fleet: Fleet, repo: str, commit: str, path: str) -> Counter[bytes] | 
     """The lines of a file that are not empty, each with its number of times; None where there is no text."""
     if not commit:
         return Counter()
-    argv = ["git", "-C", repo, "-c", "core.hooksPath=/dev/null", "cat-file", "blob", f"{commit}:{path}"]
-    done = fleet.local.run(argv)
-    if b"\0" in done.stdout:
+    data = git.run(fleet.local, repo, "cat-file", "blob", f"{commit}:{path}").stdout
+    if b"\0" in data:
         return None
-    return Counter(line.strip() for line in done.stdout.splitlines() if line.strip())
+    return Counter(line.strip() for line in data.splitlines() if line.strip())
 
 
 def _keeps(before: Counter[bytes] | None, base: Counter[bytes] | None, tip: Counter[bytes] | None) -> bool:

@@ -17,7 +17,7 @@ from ..improving.stages import Wish
 from ..mapping import start
 from ..mapping.fleet_backend import FleetField
 from ..run import directory as runs
-from ..run import tasks
+from ..run import git, tasks
 from ..run.directory import Run
 from ..run.tasks import Task
 from . import rebase as onto
@@ -37,8 +37,8 @@ def sources(fleet: Fleet, repo: str, names: Sequence[str]) -> list[Source]:
     """What is meant by names and globs of agents, and by names of branches. Agents come first; nothing is guessed."""
     found: dict[str, Source] = {}
     for name in names:
-        commit = converged.git(
-            fleet, repo, "rev-parse", "-q", "--verify", "--end-of-options", f"refs/heads/{name}^{{commit}}"
+        commit = git.text(
+            fleet.local, repo, "rev-parse", "-q", "--verify", "--end-of-options", f"refs/heads/{name}^{{commit}}"
         )
         try:
             chosen, errors = fleet.select([name])
@@ -144,8 +144,8 @@ def _onto(fleet: Fleet, run: Run, task: Task, tip: str) -> dict[str, Any]:
     repo, base = str(run.about()["repo"]), task.base
     if not tip:
         return {"outcome": "failed", "reason": "it has no commits"}
-    words = converged.git(fleet, repo, "log", "-1", "--format=%B", tip).strip()
-    count = converged.git(fleet, repo, "rev-list", "--count", tip, f"^{base}")
+    words = git.text(fleet.local, repo, "log", "-1", "--format=%B", tip).strip()
+    count = git.text(fleet.local, repo, "rev-list", "--count", tip, f"^{base}")
     told = {"outcome": "ok", "commits": int(count or 0), "summary": words}
     found = onto.onto(fleet, run, base, tip, task.id, rewritten=False)
     if not found.commit:

@@ -14,29 +14,28 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ... import Host
-from ...errors import MusterError
-from ..run.results import shown
+from ..run import git
+from ..run.git import GitFailed
 from . import patches
 from .patches import Change
 
 WHO = "muster <muster@localhost>"
-#: What a file may have to be compared line by line, in bytes.
+#: Bytes of a file up to which it is compared line by line.
 LINES_MOST = "1m"
-_UNSET = ("GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS", "GIT_EXTERNAL_DIFF", "GIT_DIFF_OPTS", "GIT_SHALLOW_FILE")
-_SET = (
-    *("LC_ALL=C", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_CONFIG_NOSYSTEM=1"),
-    *("GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1"),
-    *("GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1"),
-    *("GIT_COMMITTER_NAME=muster", "GIT_COMMITTER_EMAIL=muster@localhost"),
-)
-# A new file stays where its author put it, also when another patch renamed the folder.
-_OPTIONS = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "merge.directoryRenames=false")
+#: No setting but ours applies, so the same trees always give the same merge.
+_ISOLATED = {
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_COMMITTER_NAME": "muster",
+    "GIT_COMMITTER_EMAIL": "muster@localhost",
+}
+_UNSET = ("GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS", "GIT_SHALLOW_FILE")
+# A new file stays where its author put it, even if another patch renames the folder.
+_OPTIONS = ("-c", "merge.directoryRenames=false")
 _DIFF = ("diff-tree", "--stdin", "-r", "--no-renames", "--full-index", "--no-ext-diff", "--no-textconv", "--no-color")
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
-
-
-class GitFailed(MusterError):
-    """git could not do what it can always do: the repository is damaged, or the disk is full."""
 
 
 class Merge(NamedTuple):
@@ -245,25 +244,9 @@ class Repository:
         return self._call(self.scratch, self.objects if kept else "", *words, input=input)
 
     def _call(self, gitdir: str, objects: str, *words: str, input: bytes = b"") -> bytes:
-        verb = next(word for word in words[words[0] == "-c" and 2 :])
-        self.calls[verb] += 1
-        places = [f"GIT_OBJECT_DIRECTORY={objects}"] if objects else []
-        options = [part for option in _OPTIONS for part in ("-c", option)]
-        argv = [
-            "env",
-            *(f"-u{name}" for name in _UNSET),
-            *_SET,
-            *places,
-            "git",
-            f"--git-dir={gitdir}",
-            *options,
-            *words,
-        ]
-        done = self.host.run(argv, input=input)
-        if done.returncode:
-            said = shown(done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}", 300)
-            raise GitFailed(f"git {verb}: {said}")
-        return done.stdout
+        self.calls[next(word for word in words[words[0] == "-c" and 2 :])] += 1
+        env = {**_ISOLATED, "GIT_OBJECT_DIRECTORY": objects} if objects else _ISOLATED
+        return git.output(self.host, gitdir, *_OPTIONS, *words, input=input, env=env, unset=_UNSET, bare=True)
 
 
 def _quoted(path: str) -> bytes:
