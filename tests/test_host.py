@@ -14,7 +14,7 @@ from muster.host import CommandFailed, Host, output
 class Cut:
     """It answers, but what it streams ends with this code."""
 
-    name, provider, home = "box", "ssh", ""
+    name, provider, local, home = "box", "ssh", False, ""
 
     def __init__(self, code: int) -> None:
         self.code = code

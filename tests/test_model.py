@@ -24,8 +24,8 @@ def test_an_address_reads_back_as_it_was_written(name: str, host: str) -> None:
     [
         ("foo", ("foo", "", "")),
         ("foo@box", ("foo", "box", "")),
-        ("foo@box.docker", ("foo", "box", "docker")),
-        ("foo@.modal", ("foo", "", "modal")),
+        ("foo@box.docker", ("foo", "box.docker", "")),
+        ("foo@.modal", ("foo", ".modal", "modal")),
         ("foo@box.example.com", ("foo", "box.example.com", "")),
         ("foo@127.0.0.1", ("foo", "127.0.0.1", "")),
         ("foo@me@box", ("foo", "me@box", "")),
@@ -33,11 +33,12 @@ def test_an_address_reads_back_as_it_was_written(name: str, host: str) -> None:
     ],
 )
 def test_the_parts_of_an_address(text: str, parts: tuple[str, str, str]) -> None:
-    assert tuple(Address.parse(text)) == parts
+    address = Address.parse(text)
+    assert (address.name, address.place, address.maker) == parts
 
 
 @pytest.mark.parametrize(
-    "text", ["-rf", "../x", "a b", "ü", "a/b", "x" * 64, "foo@", "foo@-oProxyCommand=x", "foo@a b", "a.b"]
+    "text", ["-rf", "../x", "a b", "ü", "a/b", "x" * 64, "foo@", "foo@.", "foo@-oProxyCommand=x", "foo@a b", "a.b"]
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError):

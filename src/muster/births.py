@@ -17,7 +17,7 @@ from typing import Any
 from . import bindings, hosts, message, notify, plugins, store, tmux, workdirs
 from .config import Config
 from .errors import MusterError, NotFound, Refused, UsageError
-from .host import Found, Host
+from .host import Found, Host, place_of
 from .model import ENDED, Address, Agent, Spec, Status
 from .plugins import AgentType, Launch, Prepared
 
@@ -61,7 +61,7 @@ def create(
     `step` is told the name of each step that is done, and of the agent; `send` delivers a message to the new agent.
     `session` has the files of a conversation to go on with.
     """
-    home, place = here.local.home, hosts.place_of(host)
+    home, place = here.local.home, place_of(host)
     rules = check(spec, kind, settings, session)
     try:
         plan = workdirs.plan(here, host, spec)
@@ -69,11 +69,11 @@ def create(
     except MusterError as error:
         raise store.plainly(error) from error
     try:
-        if host.name:
+        if not host.local:
             hosts.remember(home, host)
         first = agent
         bindings.write(home, place, first)
-        if plan.shared and not host.name:
+        if plan.shared and host.local:
             from . import fingerprint
 
             # Before the agent, which has the user's rights on this machine, can change the repository.
@@ -182,7 +182,7 @@ def _take_back(home: str, host: Host, agent: Agent) -> None:
         tmux.stop(host, [agent.id], 0)
         workdirs.take_back(host, agent)
         store.release(host, agent)
-        bindings.remove(home, hosts.place_of(host), agent.id)
+        bindings.remove(home, place_of(host), agent.id)
     except MusterError:
         pass
 

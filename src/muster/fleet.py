@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import bindings, config, evidence, fanout, hosts, store, tmux
 from .errors import MusterError, NotFound, Refused, TimedOut, Unreachable, UsageError, close
-from .host import Found, Host, shell_file
+from .host import Found, Host, place_of, shell_file
 from .model import ENDED, LIVE, Address, Agent, Alarm, Bill, Load, Spec, Status
 from .plugins import CLIENTS, AgentType, agent_type
 from .providers import local
@@ -119,13 +119,19 @@ class Fleet:
     # Hosts
 
     def host(self, address: Address) -> Host:
-        """The host an address names. It is not spoken to yet."""
+        """Return the host that an address names, without asking it anything."""
         place = address.place
         if not place:
             return self.local
         if place not in self._hosts:
-            self._hosts[place] = hosts.find(address, self.config.section("hosts"))
+            host = hosts.find(place, self.config.section("hosts"), self.home)
+            self._hosts[place] = self._hosts.setdefault(place_of(host), host)  # `box` and `box.ssh` are one host
         return self._hosts[place]
+
+    def canonical(self, name: str) -> str:
+        """Return an exact name as `list` shows it, with the one word for its host: `foo@box` for `foo@box.ssh`."""
+        address = Address.parse(name)
+        return str(address._replace(place=place_of(self.host(address))))
 
     def check_repository(self, one: Found) -> tuple[Alarm, ...]:
         """Return what makes git run programs in the user's repository and was not there when the agent was created.
@@ -134,7 +140,7 @@ class Fleet:
         """
         from . import fingerprint
 
-        kept = fingerprint.kept(bindings.fingerprint_path(self.home, hosts.place_of(one.host), one.agent.id))
+        kept = fingerprint.kept(bindings.fingerprint_path(self.home, place_of(one.host), one.agent.id))
         if kept is None:
             return ()
         common, before = kept
@@ -144,12 +150,12 @@ class Fleet:
         return found
 
     def _is_own(self, host: Host, agent_id: str, result: str) -> bool:
-        key = bindings.result_key(self.home, hosts.place_of(host), agent_id)
+        key = bindings.result_key(self.home, place_of(host), agent_id)
         return not key or bindings.is_sealed(result, key)
 
     def change(self, one: Found, how: Callable[[Agent], Agent]) -> Agent:
         """Change the record of an agent as it is now, while no other process of this machine does."""
-        place = hosts.place_of(one.host)
+        place = place_of(one.host)
         with bindings.changing(self.home, place, one.agent.id):
             status = self.look(one)
             agent = how(status.agent)
@@ -162,7 +168,7 @@ class Fleet:
 
     def adopt(self, one: Found, repo: str) -> Agent:
         """Keep a record of an agent that this machine has none of, with the repository that the user named for it."""
-        place = hosts.place_of(one.host)
+        place = place_of(one.host)
         with bindings.changing(self.home, place, one.agent.id):
             agent = self.look(one).agent._replace(repo=repo)
             bindings.write(self.home, place, agent)
@@ -194,10 +200,13 @@ class Fleet:
     def survey(self, places: Iterable[str] | None = None) -> Listing:
         """Every agent on every host (or on those named), asked at once; a host that does not answer is a row."""
         remembered = hosts.remembered(self.home)
-        known = ["", *remembered] if places is None else list(places)
+        if places is None:
+            known = ["", *remembered]
+        else:
+            known = list(dict.fromkeys(place_of(self.host(Address("", place))) for place in places))
 
         def ask(place: str) -> list[Status]:
-            return self._survey(self.host(Address.parse(f"@{place}")) if place else self.local)
+            return self._survey(self.host(Address("", place)))
 
         statuses: list[Status] = []
         rows: list[HostRow] = []
@@ -215,7 +224,7 @@ class Fleet:
 
     def glance(self, place: str) -> Glance:
         """All agents of one host, and how busy it is, in one round trip. Raises `Unreachable`."""
-        return self._glance(self.host(Address.parse(f"@{place}")) if place else self.local, load=True)
+        return self._glance(self.host(Address("", place)), load=True)
 
     def crew(self, limit: int) -> fanout.Crew[Any]:
         """Threads for work that goes on beside the caller's own."""
@@ -239,7 +248,7 @@ class Fleet:
             try:
                 # For one name its host reads one agent; for several names, all agents once.
                 one = (self.seek(name) if len(exact) == 1 else None) or self._exact(Address.parse(name), surveys)
-                found[one.host.name, one.agent.id] = one
+                found[one.key] = one
             except MusterError as error:
                 errors.append(error)
         if globs or labels or everything:
@@ -250,9 +259,9 @@ class Fleet:
                 if not matches:
                     errors.append(NotFound(f"no agent matches {glob!r}", _names(listing.statuses)))
                 for status in matches:
-                    found[status.host, status.agent.id] = self._found(status)
+                    found[status.place, status.agent.id] = self._found(status)
             if not names:
-                found = {(status.host, status.agent.id): self._found(status) for status in listing.statuses}
+                found = {(status.place, status.agent.id): self._found(status) for status in listing.statuses}
         # Labels narrow down what was named.
         wanted = (labels or {}).items()
         kept = [one for one in found.values() if all(one.agent.labels.get(key) == value for key, value in wanted)]
@@ -275,10 +284,11 @@ class Fleet:
     def seek(self, name: str) -> Found | None:
         """The one agent of that exact name, asked for on its own host only; None where there is none."""
         address = Address.parse(name)
-        for status in self._glance(self.host(address), one=(address.name, "")).statuses:
+        host = self.host(address)
+        for status in self._glance(host, one=(address.name, "")).statuses:
             if status.agent.name != address.name:
                 continue  # a host may hand out another agent under this name
-            if not status.bound and bindings.named(self.home, address.place, address.name):
+            if not status.bound and bindings.named(self.home, place_of(host), address.name):
                 return None  # an agent that muster made has this name: all agents of the host have to be looked at
             return self._found(status)
         return None
@@ -322,9 +332,9 @@ class Fleet:
 
         Raises `TimedOut`; and `MusterError` when one has ended in a state that can no longer become one of them.
         """
-        watch = self.watch() if any(one.host.name for one in chosen) else None
+        watch = self.watch() if any(not one.host.local for one in chosen) else None
         deadline = None if timeout is None else time.monotonic() + timeout
-        latest = {(one.host.name, one.agent.id): one.status for one in chosen}
+        latest = {one.key: one.status for one in chosen}
         reached: set[tuple[str, str]] = set()
         while True:
             if watch:
@@ -348,14 +358,18 @@ class Fleet:
                 names = ", ".join(f"{status.address} (still {status.state})" for status in late)
                 raise TimedOut(f"timed out waiting for {names}", "muster list")
             time.sleep(POLL_SECONDS)
-            for host in {one.host.name: one.host for one in chosen}.values():
+            for place, host in {place_of(one.host): one.host for one in chosen}.items():
                 try:
                     now = {status.agent.id: status for status in self._survey(host)}
                 except Unreachable:
                     # Cut off is not over: it may come back, and whoever waits for this can.
-                    now = {one.agent.id: one.status._replace(state="unreachable") for one in chosen if one.host is host}
+                    now = {
+                        one.agent.id: one.status._replace(state="unreachable")
+                        for one in chosen
+                        if place_of(one.host) == place
+                    }
                 for key in latest:
-                    if key[0] == host.name:
+                    if key[0] == place:
                         if key[1] not in now:
                             raise NotFound(f"{latest[key].address} was destroyed while waiting")
                         latest[key] = now[key[1]]
@@ -429,17 +443,17 @@ class Fleet:
 
     def stop_all(self, chosen: Sequence[Found], grace: float = 5.0) -> list[fanout.Outcome[Found, tmux.Stopped]]:
         """The same for many agents, in one round trip to each host; results in the given order."""
-        by_host: dict[str, list[Found]] = {}
+        by_place: dict[str, list[Found]] = {}
         for one in chosen:
-            by_host.setdefault(one.host.name, []).append(one)
+            by_place.setdefault(place_of(one.host), []).append(one)
 
         def stop(group: list[Found]) -> dict[str, tmux.Stopped]:
             return tmux.stop(group[0].host, [one.agent.id for one in group], grace)
 
-        done = dict(zip(by_host, fanout.each(stop, by_host.values()), strict=True))
+        done = dict(zip(by_place, fanout.each(stop, by_place.values()), strict=True))
 
         def of(one: Found) -> fanout.Outcome[Found, tmux.Stopped]:
-            outcome = done[one.host.name]
+            outcome = done[place_of(one.host)]
             if outcome.error is not None:
                 return fanout.Outcome(one, None, outcome.error)
             stopped = outcome.get().get(one.agent.id)
@@ -475,7 +489,7 @@ class Fleet:
         from .workdirs import tree
 
         check_name(new)
-        host, place = one.host, hosts.place_of(one.host)
+        host, place = one.host, place_of(one.host)
         with bindings.changing(self.home, place, one.agent.id):
             status = self.look(one)
             agent = status.agent
@@ -517,7 +531,7 @@ class Fleet:
         from . import births
 
         if not address.place and one.status.address.place:
-            address = address._replace(host=one.status.address.host)
+            address = address._replace(place=one.status.place)
         if not one.status.bound and self.host(address) is not one.host:
             raise Refused(
                 f"this machine has no record of what {one.status.address} runs, so it is not started on another host",
@@ -579,12 +593,8 @@ class Fleet:
     def _answering(self) -> list[tuple[Host, list[Status]]]:
         """Return the hosts that answer, each with its agents."""
         listing = self.survey()
-        places = [
-            self.host(Address.parse(f"@{row.name}")) if row.name else self.local
-            for row in listing.hosts
-            if row.reachable
-        ]
-        return [(host, [status for status in listing.statuses if status.host == host.name]) for host in places]
+        places = [self.host(Address("", row.name)) for row in listing.hosts if row.reachable]
+        return [(host, [status for status in listing.statuses if status.place == place_of(host)]) for host in places]
 
     # Their work
 
@@ -713,9 +723,10 @@ class Fleet:
 
     def _exact(self, address: Address, surveys: dict[str, list[Status]]) -> Found:
         host = self.host(address)
-        if address.place not in surveys:
-            surveys[address.place] = self._survey(host)
-        named = [status for status in surveys[address.place] if status.agent.name == address.name]
+        place = place_of(host)
+        if place not in surveys:
+            surveys[place] = self._survey(host)
+        named = [status for status in surveys[place] if status.agent.name == address.name]
         if named:
             return Found(host, max(named, key=lambda status: status.bound))
         listing = self.survey()
@@ -728,10 +739,10 @@ class Fleet:
         try:
             survey = store.survey(host, load=load, one=one)
         except TimedOut as error:
-            raise Unreachable(f"host {host.name} did not answer within {store.ANSWER_SECONDS:.0f} s") from error
-        if host.name:
+            raise Unreachable(f"host {place_of(host)} did not answer within {store.ANSWER_SECONDS:.0f} s") from error
+        if not host.local:
             hosts.remember(self.home, host)
-        place = hosts.place_of(host)
+        place = place_of(host)
         statuses = []
         for seen in survey.agents:
             agent, alarms, bound = bindings.resolve(self.home, place, seen.agent, survey.home)

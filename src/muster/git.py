@@ -189,7 +189,7 @@ def seed_mirror(
         names = ", ".join(repo.submodules)
         raise Refused(f"submodules ({names}) do not travel to a clone", "use --mode worktree")
     key = key if repo.format == "sha1" else f"{key}-{repo.format}"
-    near = own and not source.name and not host.name and not repo.shallow
+    near = own and source.local and host.local and not repo.shallow
     haves = _haves(host, f"@{key}", f"{base} {state}", format=repo.format, common=repo.common if near else "")
     if repo.shallow:  # a commit that both sides have may lack its ancestors on one of them
         haves = []

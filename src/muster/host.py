@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple, Protocol
 
 from .errors import MusterError, TimedOut, Unreachable
-from .model import Agent, Status
+from .model import Agent, Status, place_name
 
 #: What a stream of a host that was cut off ends with; no command of muster's own does.
 CUT_OFF = 255
@@ -28,8 +28,10 @@ class Host(Protocol):
     """
 
     name: str
-    """What stands after `@` in an address; empty for the local machine."""
+    """Its name at its provider; empty for the user's own machine."""
     provider: str
+    local: bool
+    """Whether it is the user's own machine."""
     home: str
     """The folder that holds muster's state there; empty lets the host take its default."""
 
@@ -48,6 +50,11 @@ class Host(Protocol):
         ...
 
 
+def place_of(host: Host) -> str:
+    """Return what names a host in an address, and nothing else does; empty for the user's own machine."""
+    return "" if host.local else place_name(host.name, host.provider)
+
+
 class Found(NamedTuple):
     """A selected agent and the host it lives on."""
 
@@ -61,6 +68,11 @@ class Found(NamedTuple):
     @property
     def agent(self) -> Agent:
         return self.status.agent
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its place and its id: what tells it from every other agent."""
+        return place_of(self.host), self.agent.id
 
 
 class CommandFailed(MusterError):
@@ -171,6 +183,6 @@ def output(host: Host, argv: Sequence[str], what: str) -> Iterator[IO[bytes]]:
         process.wait()
     if process.returncode and not more:
         host.run(["true"])
-        if host.name and process.returncode == CUT_OFF:
-            raise Unreachable(f"the connection to host {host.name} broke")
+        if not host.local and process.returncode == CUT_OFF:
+            raise Unreachable(f"the connection to host {place_of(host)} broke")
         raise CommandFailed(what, process.returncode, b"")

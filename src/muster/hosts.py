@@ -7,19 +7,44 @@ import os
 import time
 from typing import Any
 
-from .host import Host
-from .model import Address
-from .plugins import provider
+from .errors import UsageError
+from .host import Host, place_of
+from .model import DEFAULT_PROVIDER
+from .plugins import is_provider, provider
 
 FRESH_SECONDS = 10.0
 _noted: dict[str, float] = {}
 """When this process last saw that the note of a host is fresh."""
 
 
-def find(address: Address, settings: dict[str, Any]) -> Host:
-    """The host that an address names, by its provider (`ssh` unless another is named)."""
-    own: dict[str, Any] = settings.get(address.host, {})
-    return provider(address.provider or str(own.get("provider", "ssh"))).host(address.host, own)
+def find(place: str, settings: dict[str, Any], home: str) -> Host:
+    """Return the host at a place: `HOST`, `HOST.PROVIDER`, or a name with dots. `settings` are the sections `[hosts.NAME]`."""
+    name, provider_name = split(place, settings, home)
+    found = provider(provider_name)
+    if not name:
+        raise UsageError(f"@{place} makes a new host", "only create takes it; muster hosts shows the hosts there are")
+    return found.host(name, settings.get(name, {}))
+
+
+def split(place: str, settings: dict[str, Any], home: str) -> tuple[str, str]:
+    """Return the name and the provider of the host at a place; the name is empty for a new host (`.docker`).
+
+    A name may have dots of its own, so its last part counts as a provider only if there is one of that name, or if the host
+    was used by it before.
+    """
+    name, dot, last = place.rpartition(".")
+    if dot and (not name or last == (_used_by(home, place) or (last if is_provider(last) else ""))):
+        return name, last
+    return place, str(settings.get(place, {}).get("provider", DEFAULT_PROVIDER))
+
+
+def _used_by(home: str, place: str) -> str:
+    """Return the provider by which a host was used; empty if it never was."""
+    try:
+        with open(os.path.join(home, "hosts", _file(place)), encoding="utf-8") as file:
+            return str(json.load(file)["provider"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
 
 
 def remembered(home: str) -> dict[str, dict[str, Any]]:
@@ -37,11 +62,6 @@ def remembered(home: str) -> dict[str, dict[str, Any]]:
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return found
-
-
-def place_of(host: Host) -> str:
-    """The word that names a host in an address; empty for the user's own machine."""
-    return host.name if host.provider in ("local", "ssh") else f"{host.name}.{host.provider}"
 
 
 def remember(home: str, host: Host) -> None:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from .errors import UsageError
 
-PROVIDERS = ("local", "ssh", "docker", "slurm", "kubernetes", "modal")
+#: The provider of a host whose address names none.
+DEFAULT_PROVIDER = "ssh"
 
 STATES = ("starting", "working", "waiting", "ready", "done", "failed", "stopped", "lost", "unreachable")
 #: The process has ended, or nobody can say that it has not.
@@ -49,36 +50,36 @@ def whole(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
+def place_name(host: str, provider: str) -> str:
+    """Return what stands after the `@` in the address of an agent on this host; empty for this machine."""
+    return host if not host or provider == DEFAULT_PROVIDER else f"{host}.{provider}"
+
+
 class Address(NamedTuple):
     """`NAME[@HOST[.PROVIDER]]`; `str(Address.parse(s)) == s`."""
 
     name: str
-    host: str = ""
-    provider: str = ""
+    place: str = ""
+    """What stands after the `@`; empty for this machine. Which part of it is the provider is known to `hosts.find`."""
 
     @classmethod
-    def parse(cls, text: str, providers: tuple[str, ...] = PROVIDERS) -> Address:
-        """The parts of `text`; the name may be empty (one is made up), a given one is checked."""
+    def parse(cls, text: str) -> Address:
+        """Return the parts of `text`. The name may be empty (one is made up); a given one is checked."""
         name, at, place = text.partition("@")
         if name:
             check_name(name)
         if not at:
             return cls(name)
-        host, dot, last = place.rpartition(".")
-        if dot and (last in providers or not host):
-            address = cls(name, host, last)
-        else:
-            address = cls(name, place)
-        if not address.host and not address.provider:
+        if place in ("", "."):
             raise UsageError(f"{text!r} names no host", "write NAME@HOST, or only NAME for this machine")
         if re.search(r"[\s\x00-\x1f]", place) or place.startswith("-"):
             raise UsageError(f"{place!r} is not a host")
-        return address
+        return cls(name, place)
 
     @property
-    def place(self) -> str:
-        """What stands after the `@`; empty for this machine."""
-        return f"{self.host}.{self.provider}" if self.provider else self.host
+    def maker(self) -> str:
+        """The provider that is to make a new host for this address (`foo@.docker`); empty if the host exists."""
+        return self.place[1:] if self.place.startswith(".") else ""
 
     def __str__(self) -> str:
         return f"{self.name}@{self.place}" if self.place else self.name
@@ -212,7 +213,12 @@ class Status(NamedTuple):
 
     @property
     def address(self) -> Address:
-        return Address(self.agent.name, self.host, "" if self.provider in ("local", "ssh") else self.provider)
+        return Address(self.agent.name, self.place)
+
+    @property
+    def place(self) -> str:
+        """What stands after the `@` in its address: host and provider. Empty for this machine."""
+        return place_name(self.host, self.provider)
 
 
 class Load(NamedTuple):

@@ -31,7 +31,7 @@ class User(NamedTuple):
 
 def files(settings: dict[str, Any], host: Host, agent: Agent) -> dict[str, bytes]:
     """What an agent's folder holds of it. Empty files take back what was configured when the agent was last started."""
-    if host.name:
+    if not host.local:
         return {}
     command, states = ("", []) if _of_run(agent) else _wanted(settings)
     return {"notify/command": command.encode("utf-8", "surrogateescape"), "notify/on": " ".join(states).encode()}
@@ -46,12 +46,12 @@ class Watch:
         self.last: dict[tuple[str, str], str] = {}
 
     def see(self, statuses: Iterable[Status]) -> None:
-        known = {host for host, _ in list(self.last)}
+        known = {place for place, _ in list(self.last)}
         for status in statuses:
-            if not self.command or not status.host or status.state == "unreachable":
+            if not self.command or not status.place or status.state == "unreachable":
                 continue
-            key = status.host, status.agent.id
-            was = self.last.get(key, "starting" if status.host in known else status.state)
+            key = status.place, status.agent.id
+            was = self.last.get(key, "starting" if status.place in known else status.state)
             self.last[key] = status.state
             if was != status.state and self._is_news(was, status) and self._is_first(status):
                 self._tell(status)

@@ -6,6 +6,7 @@ point (`muster.types`, `muster.providers`). Nothing is scanned before a name is 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import re
@@ -18,6 +19,8 @@ from .model import Agent
 
 BUILTIN_TYPES = ("command", "replay", "claude", "codex", "opencode", "pi", "copilot", "mini")
 BUILTIN_PROVIDERS = ("local", "ssh")
+#: Providers that a host name may end in even where they are not installed: no ssh host is meant by `box.docker`.
+KNOWN_PROVIDERS = ("ssh", "docker", "slurm", "kubernetes", "modal")
 #: Types that `create` takes by itself when none is named, in this order, if their program is on PATH.
 CLIENTS = ("claude", "codex", "opencode")
 
@@ -163,7 +166,13 @@ def agent_type(name: str, configured: dict[str, Any]) -> AgentType:
     )
 
 
+def is_provider(name: str) -> bool:
+    """Return whether the last part of a host name such as `box.docker` is a provider. No host is named after `local`."""
+    return name in KNOWN_PROVIDERS or bool(_entry_points("muster.providers", name))
+
+
 def provider(name: str) -> Provider:
+    """Return the provider called `name`: built in, or from an entry point."""
     if name in BUILTIN_PROVIDERS:
         found: Provider = importlib.import_module(f".providers.{name}", __package__).PROVIDER
         return found
@@ -174,11 +183,16 @@ def provider(name: str) -> Provider:
 
 
 def _entry_point(group: str, name: str) -> Any:
-    from importlib.metadata import entry_points
-
-    for entry in entry_points(group=group, name=name):
+    for entry in _entry_points(group, name):
         return entry.load()
     return None
+
+
+@functools.cache
+def _entry_points(group: str, name: str) -> Any:
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group, name=name)
 
 
 def version(said: str) -> str:

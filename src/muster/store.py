@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from .cast import last_line
 from .errors import MusterError, NotFound, Refused
-from .host import CommandFailed, Host, checked, output, script, shell_file
+from .host import CommandFailed, Host, checked, output, place_of, script, shell_file
 from .model import Agent, Load, check_name, is_id, whole
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def absolute(host: Host, home: str) -> str:
     """Return the state folder that a host told. Every path of its agents is made from it, so a relative one is refused."""
     if not home.startswith("/"):
         raise MusterError(
-            f"host {host.name or 'here'} told {home[:80]!r} where its state folder was expected",
+            f"host {place_of(host) or 'here'} told {home[:80]!r} where its state folder was expected",
             "do not trust this host",
         )
     return home

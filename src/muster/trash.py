@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from . import bindings, evidence, fanout, git, hosts, store, tmux
+from . import bindings, evidence, fanout, git, store, tmux
 from .errors import MusterError, NotFound, Refused, Unreachable, UsageError
-from .host import CommandFailed, Found, Host, checked, script
+from .host import CommandFailed, Found, Host, checked, place_of, script
 from .model import Address, Agent, Status, check_name, is_id, whole
 from .workdirs import tree, unregister
 
@@ -48,9 +48,7 @@ class Gone(NamedTuple):
 
     @property
     def address(self) -> Address:
-        return Address(
-            self.agent.name, self.host.name, "" if self.host.provider in ("local", "ssh") else self.host.provider
-        )
+        return Address(self.agent.name, place_of(self.host))
 
 
 def destroy(
@@ -61,10 +59,10 @@ def destroy(
     Killed in between, an agent is still listed, and `destroy` again goes on. `home` is the state folder of this machine,
     `days` how long the trash keeps what is put there; `step` is told the name of each step that is done, and of the agent.
     """
-    by_host: dict[str, dict[str, Found]] = {}
+    by_place: dict[str, dict[str, Found]] = {}
     for one in chosen:
-        by_host.setdefault(one.host.name, {})[one.agent.id] = one
-    groups = [list(group.values()) for group in by_host.values()]
+        by_place.setdefault(place_of(one.host), {})[one.agent.id] = one
+    groups = [list(group.values()) for group in by_place.values()]
     parts = [group[at : at + tmux.AT_ONCE] for group in groups for at in range(0, len(group), tmux.AT_ONCE)]
 
     def work(part: list[Found]) -> dict[str, fanout.Outcome[Found, dict[str, Any]]]:
@@ -74,8 +72,8 @@ def destroy(
     for outcome in fanout.each(work, parts):
         for one in outcome.item:
             failed = fanout.Outcome[Found, dict[str, Any]](one, None, outcome.error)
-            done[one.host.name, one.agent.id] = failed if outcome.value is None else outcome.value[one.agent.id]
-    return [done[one.host.name, one.agent.id] for one in chosen]
+            done[one.key] = failed if outcome.value is None else outcome.value[one.agent.id]
+    return [done[one.key] for one in chosen]
 
 
 class _Destroy:
@@ -143,7 +141,7 @@ class _Destroy:
             with contextlib.ExitStack() as changing:
                 some = []
                 for agent_id in ids[at : at + FILES_AT_ONCE]:
-                    changing.enter_context(bindings.changing(self.home, hosts.place_of(self.host), agent_id))
+                    changing.enter_context(bindings.changing(self.home, place_of(self.host), agent_id))
                     agent = self.agents[agent_id]
                     kept = worth.get(agent_id) or {key: agent.trash.get(key) for key in ("kept", "head")}
                     trash = {"destroyed": time.time(), **kept}
@@ -209,8 +207,8 @@ def restore(home: str, host: Host, name: str, new: str) -> Agent:
         # The old name may be another agent's by now.
         agent = agent._replace(branch=git.rename(host, tree(agent), f"muster/{agent.name}").branch)
     agent = agent._replace(phase="", trash={}, creator={})
-    if bindings.read(home, hosts.place_of(host), agent.id):
-        bindings.write(home, hosts.place_of(host), agent)
+    if bindings.read(home, place_of(host), agent.id):
+        bindings.write(home, place_of(host), agent)
     store.write(host, agent)
     return agent
 
@@ -236,7 +234,7 @@ def gc(
             rows += _left_over(local, host, seconds, yes)
             rows += _stale_records(local, host, {status.agent.id for status in statuses}, yes)
         except MusterError as error:
-            name = hosts.place_of(host) or "local"
+            name = place_of(host) or "local"
             rows.append(_row("host", host, name, "cannot be read", 0, f"failed: {error.message}"))
     every = [status for _, statuses in places for status in statuses]
     return rows + _branches(local, cwd, [status for status in every if not yes or not _cut_off(status)], yes)
@@ -282,7 +280,7 @@ def _done(act: Callable[[], object], yes: bool, action: str) -> str:
 
 def _stale_records(local: Host, host: Host, live: set[str], yes: bool) -> list[dict[str, Any]]:
     """This machine's records of agents that are neither on their host nor in its trash any more."""
-    home, place, rows = local.home, hosts.place_of(host), []
+    home, place, rows = local.home, place_of(host), []
     known = {*live, *(item.agent.id for item in _read(home, host))}
     for agent_id in bindings.ids(home, place):
         binding = bindings.read(home, place, agent_id)
@@ -335,7 +333,7 @@ def drop(home: str, gone: Gone) -> None:
     """Remove a destroyed agent for good."""
     checked(gone.host, "trash", "drop", gone.agent.id)
     unregister(gone.host, gone.agent)
-    bindings.remove(home, hosts.place_of(gone.host), gone.agent.id)
+    bindings.remove(home, place_of(gone.host), gone.agent.id)
 
 
 def _branches(local: Host, cwd: str, statuses: list[Status], yes: bool) -> list[dict[str, Any]]:
@@ -389,7 +387,14 @@ def _verdict(local: Host, gone: Gone) -> str:
 
 
 def _row(what: str, host: Host, name: str, verdict: str, size: int, action: str) -> dict[str, Any]:
-    return {"what": what, "host": host.name or None, "name": name, "verdict": verdict, "bytes": size, "action": action}
+    return {
+        "what": what,
+        "host": place_of(host) or None,
+        "name": name,
+        "verdict": verdict,
+        "bytes": size,
+        "action": action,
+    }
 
 
 def _read(home: str, host: Host) -> list[Gone]:
@@ -408,9 +413,7 @@ def _read(home: str, host: Host) -> list[Gone]:
         except (ValueError, RecursionError, UsageError):
             continue
         if told.id == name and is_id(name):
-            found.append(
-                Gone(host, bindings.resolve(home, hosts.place_of(host), told, store.absolute(host, host_home))[0])
-            )
+            found.append(Gone(host, bindings.resolve(home, place_of(host), told, store.absolute(host, host_home))[0]))
     return found
 
 

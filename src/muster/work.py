@@ -23,16 +23,16 @@ FILES_CAP = 1024 * 1024 * 1024
 
 def counts(host_of: Callable[[Address], Host], statuses: Iterable[Status]) -> dict[tuple[str, str], tuple[int, int]]:
     """Return the commits ahead and the changed files of many agents, by host and id, in one round trip per host."""
-    by_host: dict[str, list[Status]] = {}
+    by_place: dict[str, list[Status]] = {}
     for status in statuses:
         if status.agent.base and status.agent.workdir:
-            by_host.setdefault(status.host, []).append(status)
+            by_place.setdefault(status.place, []).append(status)
     found = {}
-    for group in by_host.values():
+    for group in by_place.values():
         host = host_of(group[0].address)
         for key, info in git.info(host, {status.agent.id: tree(status.agent) for status in group}).items():
             if info.ahead is not None:
-                found[group[0].host, key] = (info.ahead, info.dirty or 0)
+                found[group[0].place, key] = (info.ahead, info.dirty or 0)
     return found
 
 

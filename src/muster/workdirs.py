@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from . import git
 from .errors import MusterError, NotFound, Refused, UsageError
-from .host import CommandFailed, Found, Host, checked, script, shell_file
+from .host import CommandFailed, Found, Host, checked, place_of, script, shell_file
 from .model import MODES, Agent, Spec
 
 
@@ -72,7 +72,7 @@ def plan(here: Here, host: Host, spec: Spec) -> Plan:
     """What to make, or the reason why it cannot be made; nothing is written but objects in the source's store."""
     if spec.mode and spec.mode not in MODES:
         raise UsageError(f"there is no mode {spec.mode!r}", f"known: {', '.join(MODES)}")
-    if spec.mode == "worktree" and host.name:
+    if spec.mode == "worktree" and not host.local:
         raise UsageError("a worktree shares the repository on this machine", "use --mode mirror on a host")
     source = spec.source
     if source and not os.path.isdir(os.path.join(here.cwd, source)):
@@ -81,9 +81,9 @@ def plan(here: Here, host: Host, spec: Spec) -> Plan:
         return _from_agent(here, host, spec, _source_agent(here, source))
     folder = os.path.realpath(os.path.join(here.cwd, source or "."))
     repo = here.repository(folder)
-    mode = spec.mode or ("copy" if repo is None else "mirror" if host.name else "worktree")
+    mode = spec.mode or ("copy" if repo is None else "mirror" if not host.local else "worktree")
     if mode == "in-place":
-        if host.name:
+        if not host.local:
             raise UsageError("in-place is for folders of this machine", "use --mode mirror or copy on a host")
         return Plan(mode, here.local, folder, repo, repo.head if repo else "", home=folder)
     if mode == "copy":
@@ -162,7 +162,7 @@ def furnish(host: Host, agent: Agent, plan: Plan, wanted: dict[str, Any]) -> Non
         _pipe(plan.host, argv, host, agent.workdir)
     links = []
     for path in _matches(source, wanted.get("link", [])):
-        if host.name:
+        if not host.local:
             raise Refused(f"[workdir] link = {path!r} cannot reach another host", "use copy, or leave it out")
         path = path.rstrip("/")
         target = os.path.join(agent.workdir, path)
@@ -248,7 +248,7 @@ def _from_agent(here: Here, host: Host, spec: Spec, one: Found) -> Plan:
     home = git.find(here.local, agent.repo) if agent.repo and os.path.isdir(agent.repo) else None
     prefix = os.path.relpath(agent.cwd, agent.workdir)
     prefix = "" if prefix == "." else prefix
-    mode = spec.mode or ("mirror" if host.name or not home or agent.mode == "mirror" else "worktree")
+    mode = spec.mode or ("mirror" if not host.local or not home or agent.mode == "mirror" else "worktree")
     branch = spec.branch.partition(":")[2] or "muster/{name}"
     if mode == "worktree":
         if home is None:
@@ -343,5 +343,5 @@ def _key(plan: Plan) -> str:
 
     assert plan.repo
     return hashlib.sha256(
-        f"{plan.host.name}:{plan.home or plan.repo.common}".encode("utf-8", "surrogateescape")
+        f"{place_of(plan.host)}:{plan.home or plan.repo.common}".encode("utf-8", "surrogateescape")
     ).hexdigest()[:20]

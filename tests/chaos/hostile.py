@@ -40,6 +40,7 @@ class Box(LocalHost):
 
     name = "box"
     provider = "ssh"
+    local = False
 
     def __init__(self, home: str) -> None:
         super().__init__(home)

@@ -125,7 +125,7 @@ class SimHost:
     home = ""
 
     def __init__(self, sim: Sim, name: str) -> None:
-        self.sim, self.truth, self.name = sim, sim.truth, name
+        self.sim, self.truth, self.name, self.local = sim, sim.truth, name, not name
         self.files: dict[str, dict[str, bytes]] = {}
         self.names: dict[str, str] = {}
         self.typed: dict[str, str] = {}

@@ -336,8 +336,8 @@ def run(fleet: Fleet, one: Found, at: Place, judged: Judged, pytest: Sequence[st
     if not judged.changed:
         return []
     address = one.status.address
-    command = tuple(pytest) or pytest_command(not address.host)
-    where = execute.Where(address.name, address.host, at.top, command, timeout=timeout)
+    command = tuple(pytest) or pytest_command(not address.place)
+    where = execute.Where(address.name, address.place, at.top, command, timeout=timeout)
     report = execute.run(fleet, where, judged.commit, judged.changed)
     shown = shlex.join((*command, *judged.changed))
     if not report.cases and not report.errors:

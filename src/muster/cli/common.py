@@ -98,7 +98,7 @@ def agents_json(
     """Agents as `list --json` shows them; what is not known is null."""
     counts = git or {}
     return [
-        _agent_json(status, bill, counts.get((status.host, status.agent.id)))
+        _agent_json(status, bill, counts.get((status.place, status.agent.id)))
         for status, bill in zip(statuses, fleet.bills(statuses), strict=True)
     ]
 

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     kinds = [kind for kind in map(fleet.type, names) if kind.versions]
 
     def look(place: str) -> list[dict[str, object]]:
-        host = fleet.host(Address.parse(f"@{place}")) if place else fleet.local
+        host = fleet.host(Address("", place))
         return examine(host, kinds)
 
     missing = False
@@ -117,7 +117,7 @@ def examine(host: Host, kinds: Sequence[AgentType] = ()) -> list[dict[str, objec
     if version := prices.installed():
         found["prices"] = f"{prices.LIBRARY} {version}"
     for part, (needed, what) in PARTS.items():
-        if part in HERE and host.name:
+        if part in HERE and not host.local:
             continue
         ok = bool(found.get(part))
         fix = "" if ok else FIXES[part]

@@ -45,11 +45,17 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if args.watch:
         return _watch(args, fleet)
-    names = common.names(args)
+    names = _names(args, fleet)
     listing = _look(args, fleet, names)
     errors = _missing(fleet, names, listing)
     _show(args, fleet, listing, errors)
     return worst([error.exit_code for error in errors])
+
+
+def _names(args: argparse.Namespace, fleet: Fleet) -> list[str] | None:
+    """Return what was named, exact names as agents show them; None if nothing was."""
+    words = common.names(args)
+    return None if words is None else [word if is_glob(word) else fleet.canonical(word) for word in words]
 
 
 def _look(
@@ -60,7 +66,7 @@ def _look(
 ) -> Listing:
     places: list[str] | None = [("" if host == "local" else host) for host in args.host] or None
     if names is not None and places is None and not any(map(is_glob, names)):
-        places = list(dict.fromkeys(Address.parse(name).place for name in names))  # an exact name asks its host only
+        places = [Address.parse(name).place for name in names]  # an exact name asks its host only
     listing = fleet.survey(places)
     if seen:
         seen(listing.statuses)
@@ -81,8 +87,7 @@ def _look(
 def _matches(status: Status, name: str) -> bool:
     if is_glob(name):
         return fnmatch.fnmatchcase(str(status.address), name)
-    address = Address.parse(name)
-    return (status.agent.name, status.host) == address[:2] and address.provider in ("", status.provider)
+    return str(status.address) == name
 
 
 def _missing(fleet: Fleet, names: list[str] | None, listing: Listing) -> list[MusterError]:
@@ -196,12 +201,12 @@ def _watch(args: argparse.Namespace, fleet: Fleet) -> int:
     """Every change as it is seen: a line each, or a redrawn table on a terminal."""
     last: dict[str, object] = {}
     watch = fleet.watch()
-    names = common.names(args)
+    names = _names(args, fleet)
     while True:
         listing = _look(args, fleet, names, watch.see)
         if names and not last and (errors := _missing(fleet, names, listing)):
             raise errors[0]
-        now = {f"{s.host}/{s.agent.id}": (str(s.address), s.state, s.reason) for s in listing.statuses}
+        now = {f"{s.place}/{s.agent.id}": (str(s.address), s.state, s.reason) for s in listing.statuses}
         if args.json:
             for key in [*now, *(key for key in last if key not in now)]:
                 if now.get(key) != last.get(key):

@@ -130,12 +130,14 @@ def _remove(fleet: Fleet, one: Run) -> None:
 
 def _agents(fleet: Fleet, one: Run) -> list[Found]:
     """The agents of a run, wherever they are."""
+    from ..host import place_of
+
     tries = (attempt for task in one.tasks() for attempt in one.attempts(task.id))
     places = {*(str(attempt.agent.get("place") or "") for attempt in tries), *(one.about().get("places") or ())}
-    hosts = {Address.parse(f"@{place}").host for place in places if place}
+    hosts = {place_of(fleet.host(Address("", place))) for place in places if place}
     listing = fleet.survey()
     for row in listing.unreachable:
-        if Address.parse(f"@{row.name}").host in hosts:
+        if row.name in hosts:
             raise Unreachable(
                 f"host {row.name} does not answer, and agents of {one.name} may be there",
                 f"try again when it does; muster hosts forget {row.name} if it never will",

@@ -41,6 +41,7 @@ def _encoded(argv: Sequence[str]) -> list[str]:
 class LocalHost:
     name = ""
     provider = "local"
+    local = True
 
     def __init__(self, home: str) -> None:
         self.home = home

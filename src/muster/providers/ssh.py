@@ -33,6 +33,7 @@ exit "$code"
 
 class SshHost:
     provider = "ssh"
+    local = False
 
     def __init__(self, destination: str, home: str = "", label: str = "") -> None:
         self.destination = destination
