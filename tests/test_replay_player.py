@@ -1,4 +1,4 @@
-"""The player in real terminals (a pty, a private tmux server), and the playbooks it plays."""
+"""The player as it is shipped to hosts, in real terminals (a pty, a private tmux server)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import pty
-import random
 import select
 import shutil
 import signal
@@ -23,14 +22,29 @@ from typing import Any
 
 import pytest
 
-from muster.agents import playbook, replay_player
-from muster.errors import NotFound, UsageError
+from muster.agents import replay
+from muster.agents.replay.player import actions, format
+from muster.agents.replay.player.player import Player
 from muster.flow.run import results
 
-PLAYER = Path(replay_player.__file__)
 NASTY = "".join(f"{i}\té ü 漢字 😀 \"quoted\" 'single' `tick` $HOME \\n %s {{}} !! ~ \u00a0|\n" for i in range(2000))
 
 Event = dict[str, Any]
+
+
+def shipped(folder: Path) -> Path:
+    """Write the player into an agent's folder, as `create` does."""
+    for name, content in replay.program_files().items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder / "bin/replay"
+
+
+def flood(size: int) -> dict[str, Any]:
+    """Return a step that prints so many bytes with all kinds of escape sequences."""
+    line = "\x1b[3%dm\x1b7flood\x1b8\x1b[K %07d \x1b]0;flood %07d\x07\u00e9\u6f22\U0001f600\t\x1b[1mbold\x1b[0m\n"
+    text = "".join(line % (number % 8, number, number) for number in range(size // len((line % (0, 0, 0)).encode())))
+    return {"print": text + "." * (size - len(text.encode()) - 1) + "\n"}
 
 
 class Session:
@@ -43,6 +57,7 @@ class Session:
         for folder in (self.folder / "session", self.work, self.home):
             folder.mkdir(parents=True)
         self.result = base / "result.json"
+        self.player = shipped(self.folder)
         self.screen = bytearray()
         self.process: subprocess.Popen[bytes] | None = None
         self.master = -1
@@ -71,7 +86,7 @@ class Session:
         self.slave = slave  # kept open, to read the mode of the terminal after the player's end
         os.set_blocking(self.master, False)
         self.process = subprocess.Popen(
-            [sys.executable, PLAYER, *arguments],
+            [sys.executable, "-I", "-B", self.player, *arguments],
             cwd=self.work,
             env=self.environment(MUSTER_PROMPT=prompt),
             stdin=slave,
@@ -433,7 +448,7 @@ def test_hang_ignores_everything_typed(session: Session) -> None:
 @pytest.mark.parametrize("name", ["SEGV", "SIGKILL", "ABRT", "TERM"])
 def test_crash_dies_by_that_signal_and_resume_goes_on_after_it(session: Session, name: str) -> None:
     session.play({"crash": name}, {"say": "again here"}, {"exit": 0})
-    assert session.code() == -replay_player.signal_number(name)
+    assert session.code() == -format.signal_number(name)
     session.start("--resume", prompt="go")
     assert session.code() == 0
     assert session.texts("assistant") == ["again here"]
@@ -441,13 +456,13 @@ def test_crash_dies_by_that_signal_and_resume_goes_on_after_it(session: Session,
 
 
 def test_flood_writes_exactly_so_much_and_does_not_hang(session: Session) -> None:
-    session.play({"flood": 5_000_000}, {"exit": 0})
+    session.play(flood(5_000_000), {"exit": 0})
     assert session.code() == 0
     assert len(session.screen.replace(b"\r\n", b"\n")) == pytest.approx(5_000_000, abs=200)
 
 
 def test_a_message_typed_into_a_flood_is_not_lost(session: Session) -> None:
-    session.play({"flood": 3_000_000}, {"turn": ""}, {"expect": "", "equals": NASTY[:50_000]}, {"exit": 0})
+    session.play(flood(3_000_000), {"turn": ""}, {"expect": "", "equals": NASTY[:50_000]}, {"exit": 0})
     session.shown("flood")
     session.paste(NASTY[:50_000])
     assert session.code() == 0
@@ -549,7 +564,7 @@ def test_a_paste_while_working_is_queued_whole_and_taken_at_the_next_turn(sessio
 def test_a_message_that_comes_while_the_input_line_is_drawn_is_not_left_lying(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    player = replay_player.Player(str(tmp_path), {"version": 1, "steps": []})
+    player = Player(str(tmp_path), {"version": 1, "steps": []})
     player.state = {"queue": []}
     (tmp_path / "session").mkdir()
     late = [b"two\r"]
@@ -625,7 +640,7 @@ def test_control_c_twice_exits_130_and_once_only_clears(session: Session) -> Non
 def test_without_a_terminal_lines_are_messages_and_the_end_of_input_ends_it(session: Session) -> None:
     session.playbook({"turn": "yes?"}, {"say": "got {message}"})
     done = subprocess.run(
-        [sys.executable, PLAYER],
+        [sys.executable, "-I", "-B", session.player],
         cwd=session.work,
         env=session.environment(),
         input=b"one\ntwo\n",
@@ -654,7 +669,20 @@ def test_it_takes_a_long_paste_in_tmux(session: Session, tmp_path: Path) -> None
 
     # tmux 3.3a sometimes knows no #{pane_dead_status} of a dead pane, so the shell writes it down.
     script = '"$@"; echo $? >code.tmp; mv code.tmp code'
-    call("new-session", "-d", "-s", "x", "-c", str(session.work), "sh", "-c", script, "-", sys.executable, str(PLAYER))
+    call(
+        "new-session",
+        "-d",
+        "-s",
+        "x",
+        "-c",
+        str(session.work),
+        "sh",
+        "-c",
+        script,
+        "-",
+        sys.executable,
+        str(session.player),
+    )
     try:
         seen(lambda: session.events("ready"))
         for count, text in enumerate(("short\twith tab", NASTY), 1):
@@ -773,15 +801,17 @@ def test_a_copied_session_resumes_elsewhere(session: Session, tmp_path: Path) ->
 # ---- the file itself ------------------------------------------------------------------------------------
 
 
-def test_the_player_is_lean_alone_and_python_3_7() -> None:
-    ast.parse(PLAYER.read_text(), feature_version=(3, 7))
-    code = f"import sys; sys.path.insert(0, {str(PLAYER.parent)!r}); import replay_player; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+def test_the_player_is_lean_alone_and_python_3_7(tmp_path: Path) -> None:
+    folder = shipped(tmp_path)
+    for file in folder.rglob("*.py"):
+        ast.parse(file.read_text(), feature_version=(3, 7))
+    code = f"import sys; sys.path.insert(0, {str(folder)!r}); import player.player; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-B", "-c", code], capture_output=True, text=True, check=True)
     assert not {"muster", "subprocess", "threading", "typing", "tempfile", "difflib"} & set(done.stdout.split())
 
 
 def test_every_kind_of_step_can_be_played() -> None:
-    assert {name[4:] for name in dir(replay_player.Player) if name.startswith("_do_")} == set(replay_player.KINDS)
+    assert set(actions.ACTIONS) == set(format.KINDS)
 
 
 @pytest.mark.parametrize(
@@ -792,103 +822,3 @@ def test_a_playbook_it_cannot_play_is_exit_2(session: Session, content: str) -> 
     assert session.start().code() == 2
     assert "cannot play this playbook" in session.events("error")[0]["text"]
     assert b"Traceback" not in session.screen
-
-
-# ---- playbooks ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[[step]]\nsay = 'a'\n[[step]]\nsya = 'b'", "step 2: no kind of step is called 'sya'; did you mean 'say'?"),
-        ("[[step]]\nrun = 'a'\ntimeot = 3", "step 1 (run): there is no option 'timeot'; did you mean 'timeout'?"),
-        ("[[step]]\nrun = 'a'\nsay = 'b'", "step 1: it is of one kind only, not of run and say"),
-        ("[[step]]\nwrite = 'a'", "step 1 (write): 'text' is missing"),
-        ("[[step]]\nwait = 'a'", "step 1 (wait): 'wait' must be a number, 0 or more, not \"a\""),
-        ("[[step]]\nwait = true", "must be a number"),
-        ("[[step]]\nwait = nan", "must be a number"),
-        ("[[step]]\nexit = 256", "must be an exit code"),
-        ("[[step]]\nhang = false", "must be true"),
-        ("[[step]]\ncrash = 'SEGFAULT'", "the name of a signal"),
-        ("[[step]]\nexpect = ''\nmatches = '('", "a regular expression"),
-        ("[[step]]\npermission = 'x'\ntool = 'T'\non_deny = 'stop'", '"exit" or "continue"'),
-        ("[[step]]\ndelete = 'x'\ntext = 'T'", "it takes none"),
-        ("[[step]]", "step 1 is empty"),
-        ("[[steps]]\nsay = 'a'", "there is no key 'steps'; did you mean 'step'?"),
-        ("step = 3", "no list of steps"),
-        ("step = [3]", "step 1 is no table"),
-        ("version = 2", "version is 2"),
-        ("wait_for_message = 1", "'wait_for_message' must be true or false"),
-        ("[[step]\n", "line 1"),
-    ],
-)
-def test_a_wrong_playbook_is_refused_in_clear_words(text: str, words: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        playbook.load(text, "demo.toml")
-    assert words in caught.value.message
-    assert caught.value.message.startswith("demo.toml: ")
-
-
-def test_a_playbook_keeps_its_top_level_words(tmp_path: Path) -> None:
-    text = playbook.dump([{"say": "x"}], wait_for_message=True)
-    (tmp_path / "p.toml").write_text(text)
-    expected = {"version": 1, "wait_for_message": True, "steps": [{"say": "x"}]}
-    assert playbook.read(tmp_path / "p.toml") == playbook.document(text) == expected
-    with pytest.raises(NotFound):
-        playbook.read(tmp_path / "none.toml")
-    (tmp_path / "b.toml").write_bytes(b"\xff")
-    with pytest.raises(UsageError):
-        playbook.read(tmp_path / "b.toml")
-
-
-def test_the_example_in_the_docs_is_valid() -> None:
-    docs = Path(__file__).parents[1] / "docs/playbooks.md"
-    example = docs.read_text().split("```toml\n", 1)[1].split("```", 1)[0]
-    assert len(playbook.load(example)) > 5
-    for kind, (_, options) in replay_player.KINDS.items():
-        for word in (kind, *options):
-            assert f"`{word}" in docs.read_text(), word
-
-
-def test_what_dump_writes_load_reads_back_exactly() -> None:
-    rng = random.Random(7)
-    bits = ['"', '""', "'", "''", "\\", "\\e", "\n", "\r", "\r\n", "\t", " ", "a", "é", "😀", "\x00", "\x1b[0m", "\x7f"]
-    bits += ["\u2028", "\x85", "#", "= [", "'''", '"""', "\\u0041", "word"]
-
-    def text() -> str:
-        return "".join(rng.choice(bits) for _ in range(rng.randrange(12)))
-
-    values: dict[str, Callable[[], Any]] = {
-        "text": text,
-        "texts": lambda: [text() for _ in range(rng.randrange(3))],
-        "number": lambda: rng.choice([0, 3, 10**9, 0.5, 1e-9, 1.0, 1e300]),
-        "count": lambda: rng.randrange(10**9),
-        "code": lambda: rng.randrange(256),
-        "mode": lambda: rng.choice(["755", 0o644]),
-        "pattern": lambda: rng.choice(["^a.*$", r"\d+\\"]),
-        "signal": lambda: rng.choice(["SEGV", "SIGKILL"]),
-        "on_deny": lambda: rng.choice(["exit", "continue"]),
-        "true": lambda: True,
-    }
-
-    def step() -> dict[str, Any]:
-        kind = rng.choice(list(replay_player.KINDS))
-        type_, options = replay_player.KINDS[kind]
-        made = {kind: values[type_]()}
-        for option, wanted in options.items():
-            if wanted.endswith("!") or rng.random() < 0.5:
-                made[option] = values[wanted.rstrip("!")]()
-        return made
-
-    for _ in range(400):
-        steps = [step() for _ in range(rng.randrange(5))]
-        assert playbook.load(playbook.dump(steps)) == steps
-
-
-def test_dump_is_readable_and_refuses_what_cannot_be_played() -> None:
-    assert playbook.dump([{"write": "a.py", "text": 'x = """\\d"""\n'}]) == (
-        '[[step]]\nwrite = "a.py"\ntext = \'\'\'\nx = """\\d"""\n\'\'\'\n'
-    )
-    for steps in ([{"sya": "x"}], [{"say": "half \ud83d"}]):
-        with pytest.raises(UsageError):
-            playbook.dump(steps)

@@ -23,7 +23,7 @@ from typing import IO, Any
 from unittest import mock
 
 from muster import Address, Fleet, Host, Spec
-from muster.agents.replay_player import _sealed
+from muster.agents.replay.player.files import sealed
 from muster.errors import MusterError, TimedOut, Unreachable
 from muster.fanout import URGENT_THREADS, Outcome
 from muster.flow.limits.governor import Limits
@@ -203,7 +203,7 @@ class SimHost:
         if path != "result.json":
             return json.dumps(value)
         (secret,) = re.findall(rb"MUSTER_RESULT_KEY=(\w+)", self.files[key]["env"])
-        return _sealed(value[:-1], secret.decode()).rstrip()
+        return sealed(value[:-1], secret.decode()).rstrip()
 
     def _shown(self, one: One, t: float, reset: float, crowded: bool) -> tuple[str, dict[str, Any]]:
         """What tmux says of its session, and the files that it has written by now."""

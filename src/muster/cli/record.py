@@ -24,7 +24,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..agents import playbook
+    from ..agents.replay import playbook
 
     if args.output and os.path.exists(args.output) and not args.force:
         raise Refused(f"{args.output} exists", "--force overwrites it")

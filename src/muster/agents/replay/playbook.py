@@ -1,7 +1,4 @@
-"""Playbooks as people write them: TOML to the steps that `replay_player` plays, and back.
-
-The format itself (kinds, options, types) is the player's; nothing here runs a step or knows an agent.
-"""
+"""Read playbooks from TOML and write them as TOML. `player/format.py` defines which steps there are."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.agents import replay_player
-from muster.errors import NotFound, UsageError
+from ...errors import NotFound, UsageError
+from .player import format
 
 Step = dict[str, Any]
 
@@ -19,14 +16,11 @@ KEYS = ("version", "wait_for_message", "step")
 HINT = "the format is described in docs/playbooks.md"
 
 
-def load(text: str, where: str = "playbook") -> list[Step]:
-    """The steps of a playbook. Raises UsageError, naming `where`, the step and the nearest valid word."""
-    steps: list[Step] = document(text, where)["steps"]
-    return steps
-
-
 def document(text: str, where: str = "playbook") -> dict[str, Any]:
-    """All of a playbook, as the player reads it from `session/playbook.json`. Raises UsageError as `load` does."""
+    """Return a playbook as the player reads it from `session/playbook.json`.
+
+    Raise UsageError that names `where`, the step and the nearest valid word.
+    """
     import tomllib
 
     try:
@@ -35,7 +29,7 @@ def document(text: str, where: str = "playbook") -> dict[str, Any]:
         raise UsageError(f"{where}: {error}", HINT) from None
     for key in given:
         if key not in KEYS:
-            raise UsageError(f"{where}: there is no key '{key}'; {replay_player.nearest(key, KEYS)}", HINT)
+            raise UsageError(f"{where}: there is no key '{key}'; {format.nearest(key, KEYS)}", HINT)
     whole = {"version": 1, **given, "steps": given.get("step", [])}
     whole.pop("step", None)
     _refuse(whole, where)
@@ -43,7 +37,7 @@ def document(text: str, where: str = "playbook") -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """`document` of a file. Raises NotFound when it cannot be read."""
+    """Return the `document` in a file. Raise NotFound if it cannot be read."""
     try:
         text = path.read_text("utf-8")
     except OSError as error:
@@ -54,21 +48,21 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def check(steps: Sequence[Step], where: str = "playbook") -> None:
-    """Raises UsageError when the player would refuse these steps."""
+    """Raise UsageError if the player would refuse these steps."""
     _refuse({"version": 1, "steps": list(steps)}, where)
 
 
 def _refuse(whole: dict[str, Any], where: str) -> None:
-    if flaw := replay_player.flaw(whole):
+    if flaw := format.flaw(whole):
         raise UsageError(f"{where}: {flaw}", HINT)
 
 
 def dump(steps: Sequence[Step], wait_for_message: bool = False) -> str:
-    """A playbook as TOML: `load(dump(steps)) == steps`. Raises UsageError for steps that cannot be played."""
+    """Return a playbook as TOML: `document(dump(steps))["steps"] == steps`. Raise UsageError if they cannot be played."""
     check(steps)
     parts = ["wait_for_message = true\n"] if wait_for_message else []
     for step in steps:
-        kind = replay_player.kind_of(step)
+        kind = format.kind_of(step)
         keys = [kind, *(key for key in step if key != kind)]
         parts.append("[[step]]\n" + "".join(f"{key} = {_value(step[key])}\n" for key in keys))
     text = "\n".join(parts)
