@@ -1,4 +1,4 @@
-"""sh/agent/notify.sh: an event that changes the state runs the user's command once, and never troubles the agent."""
+"""notifier.py: an event that changes the state runs the user's command once, and never troubles the agent."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from muster import evidence
+from muster import evidence, notifier
 from muster.config import NOTIFY_STATES
 from muster.model import Agent
-from muster.notify import SECONDS
 
 from .conftest import SRC, eventually
 
@@ -43,6 +42,8 @@ class Folder:
         self.home.mkdir()
         for name in ("event", "notify", "reap"):
             shutil.copy(SH / f"{name}.sh", self.path / "bin" / name)
+        shutil.copy(notifier.__file__, self.path / "bin" / "notify.py")
+        (self.path / "notify" / "python").write_text(sys.executable + "\n")
         (self.path / "agent.json").write_text(json.dumps({"id": "x-1", "name": "ann", "type": "t"}) + "\n")
         (self.path / "cwd").write_text("/some where")
         note = path / "note"
@@ -253,7 +254,8 @@ def test_what_an_ended_agent_last_said_or_showed_is_told(folder: Folder) -> None
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(max_size=400), raw=st.booleans(), data=st.data())
 def test_hostile_text_comes_bounded_and_plain(folder: Folder, text: str, raw: bool, data: st.DataObject) -> None:
-    shown = words({"kind": "ask", "n": {"text": "no"}, "l": ["text", {"text": 1}], "text": text}, raw)
+    event = {"kind": "ask", "n": {"text": "no"}, "l": ["text", {"text": 1}], "text": text}
+    shown = notifier.words(json.dumps(event, ensure_ascii=not raw).encode("utf-8", "replace"))
     assert len(shown) <= 200
     assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in shown)
     # Nothing is lost of a text that can be printed.
@@ -261,20 +263,6 @@ def test_hostile_text_comes_bounded_and_plain(folder: Folder, text: str, raw: bo
     first = next((line for line in lines if line), "")
     if first and first.isprintable() and len(first) <= 200 and "\t" not in first:
         assert shown.strip() == first
-
-
-def words(event: dict[str, Any], raw: bool) -> str:
-    """What notify.sh makes of an event, without the rest of it."""
-    code = (SH / "notify.sh").read_text()
-    functions = code[code.index("words() {") : code.index("# What an agent that has ended")]
-    done = subprocess.run(
-        ["sh", "-c", functions + 'printf %b "$(words)"'],
-        input=json.dumps(event, ensure_ascii=not raw).encode("utf-8", "replace"),
-        capture_output=True,
-        check=True,
-    )
-    assert done.stderr == b""
-    return done.stdout.decode()
 
 
 @pytest.mark.parametrize(
@@ -305,7 +293,7 @@ def test_a_command_that_fails_is_in_the_log_and_nowhere_else(folder: Folder, com
 def run(folder: Folder, seconds: int, command: str) -> Callable[[], str]:
     """The command as a verb starts it, with a time limit; returns what reads its log."""
     log = folder.path.parent / "notify.log"
-    argv = ["sh", str(SH / "notify.sh"), "-run", str(log), str(seconds), command]
+    argv = [sys.executable, "-I", "-S", notifier.__file__, "-run", str(log), str(seconds), command]
     env = {**folder.env, "HOME": str(folder.home), "MUSTER_NOTIFY_ADDRESS": "a@b", "MUSTER_NOTIFY_STATE": "ready"}
     done = subprocess.run(argv, env=env, capture_output=True, check=True, timeout=20)
     assert (done.stdout, done.stderr) == (b"", b"")
@@ -331,7 +319,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(folder: Folder) 
 
 
 def test_a_command_that_hangs_does_not_hold_up_the_agent(folder: Folder) -> None:
-    folder.ask(f"echo $$ >'{folder.home}/pid'; exec sleep {SECONDS * 100}", "waiting")
+    folder.ask(f"echo $$ >'{folder.home}/pid'; exec sleep {notifier.SECONDS * 100}", "waiting")
     folder.launch()
     folder.event("ask")
     pid = int(eventually(lambda: (folder.home / "pid").exists() and (folder.home / "pid").read_text().strip()))
@@ -379,4 +367,41 @@ def test_an_agent_that_was_renamed_is_told_by_its_new_name(folder: Folder) -> No
 
 
 def test_the_log_and_the_limit_are_what_the_documentation_says() -> None:
-    assert f'notify/log" {SECONDS} ' in (SH / "notify.sh").read_text()
+    words = (SRC.parent / "docs" / "notify.md").read_text()
+    assert f" {notifier.SECONDS} seconds" in words and f"{notifier.OUTPUT_CAP // 1024} kB" in words
+
+
+def test_python_starts_only_for_an_event_that_changes_the_state(folder: Folder) -> None:
+    counter = folder.home / "python"
+    counter.write_text(f"#!/bin/sh\necho \"$*\" >>'{folder.home}/starts'\nexec '{sys.executable}' \"$@\"\n")
+    counter.chmod(0o755)
+    (folder.path / "notify" / "python").write_text(f"{counter}\n")
+
+    def starts() -> int:
+        file = folder.home / "starts"
+        return len(file.read_text().splitlines()) if file.exists() else 0
+
+    folder.launch()
+    assert starts() == 0
+    for kind in ("prompt", "tool", "answered", "retry", "prompt", "queued", "session"):
+        folder.event(kind)
+    assert starts() == 1
+    for kind in ("turn-end", "ready", "turn-end"):
+        folder.event(kind)
+    assert folder.next()["MUSTER_NOTIFY_STATE"] == "ready"
+    assert starts() == 2
+    folder.ask("")
+    folder.event("prompt")
+    assert starts() == 2
+
+
+def test_a_python_that_is_gone_is_replaced_by_the_one_on_the_path(folder: Folder) -> None:
+    (folder.path / "notify" / "python").write_text(f"{folder.home}/no/python\n")
+    folder.launch()
+    folder.event("ask", text="Shall I?")
+    assert folder.next()["MUSTER_NOTIFY_TEXT"] == "Shall I?"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b'{"text": 3}', b"[1]", b"\xff\xfe"])
+def test_an_event_that_cannot_be_read_says_nothing(content: bytes) -> None:
+    assert notifier.words(content) == ""

@@ -1,6 +1,6 @@
 """`[notify] command`: a program of the user's that is told when an agent wants a person.
 
-An agent on the user's machine tells it itself (sh/agent/notify.sh). The program is not on other hosts, and must not run there:
+An agent on the user's machine runs it itself (notifier.py). The program is not on other hosts, and must not run there:
 of their agents it is told by whoever watches them. Agents of a run tell nothing by themselves: a run has alerts.
 """
 
@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from . import config
+from . import config, notifier
 from .host import SH, Host
 from .model import Agent, Status
-
-#: The command has so long, then it is ended; sh/agent/notify.sh has the same number.
-SECONDS = 30
 
 
 class User(NamedTuple):
@@ -34,7 +32,13 @@ def files(settings: dict[str, Any], host: Host, agent: Agent) -> dict[str, bytes
     if not host.local:
         return {}
     command, states = ("", []) if _of_run(agent) else _wanted(settings)
-    return {"notify/command": command.encode("utf-8", "surrogateescape"), "notify/on": " ".join(states).encode()}
+    files = {"notify/command": command.encode("utf-8", "surrogateescape"), "notify/on": " ".join(states).encode()}
+    if command:
+        files["notify/python"] = os.fsencode(sys.executable or "python3") + b"\n"
+        for name, source in (("notify", f"{SH}/agent/notify.sh"), ("notify.py", notifier.__file__)):
+            with open(source, "rb") as file:
+                files[f"bin/{name}"] = file.read()
+    return files
 
 
 class Watch:
@@ -108,7 +112,7 @@ def alert(user: User, run: str, cause: str, text: str) -> None:
 def _run(user: User, command: str, told: dict[str, str], beside: bool) -> None:
     """Until it has ended, or `beside` all that goes on here."""
     log = os.path.join(user.home, "notify.log")
-    argv = ["sh", f"{SH}/agent/notify.sh", "-run", log, str(SECONDS), command]
+    argv = [sys.executable or "python3", "-I", "-S", notifier.__file__, "-run", log, str(notifier.SECONDS), command]
     child = subprocess.Popen(argv, env={**user.env, **told}, stdin=subprocess.DEVNULL, start_new_session=True)
     if not beside:
         child.wait()

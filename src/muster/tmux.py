@@ -176,7 +176,7 @@ def bin_files() -> dict[str, bytes]:
     """The programs every agent has its own copy of: an upgrade of muster does not touch a live one."""
     files = {}
     # What is in bin/path is on the agent's own PATH.
-    for name in ("wrap", "event", "hook", "notify", "reap", "recorder", "path/submit"):
+    for name in ("wrap", "event", "hook", "reap", "recorder", "path/submit"):
         with open(f"{SH}/agent/{name.removeprefix('path/')}.sh", "rb") as file:
             files[f"bin/{name}"] = file.read()
     return files

@@ -195,7 +195,7 @@ def test_the_command_has_the_users_environment_and_not_the_agents(here: Place) -
     eventually(lambda: (world.home / "tty").exists() and (world.home / "tty").read_text() == "not a tty\n")
     # What the user had in the environment does not lie around.
     (folder,) = (world.muster_home / "agents").iterdir()
-    assert sorted(path.name for path in (folder / "notify").iterdir()) == ["command", "is.done", "log", "on"]
+    assert sorted(path.name for path in (folder / "notify").iterdir()) == ["command", "is.done", "log", "on", "python"]
     assert not any(b"my/own" in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
