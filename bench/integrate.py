@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from muster.flow.reducing.integrate import Verdict
+from muster.flow.reducing.gate import Verdict
 from tests.flow.lab import crowd
 
 SIZES = (240, 1000)

@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.flow.reducing.integrate import Conflict, Delivery, Unit, Verdict, integrate
+from muster.flow.reducing.conflicts import Conflict
+from muster.flow.reducing.gate import Verdict
+from muster.flow.reducing.integrate import Delivery, integrate
+from muster.flow.reducing.units import Unit
 from muster.providers.local import LocalHost
 
 Content = bytes | tuple[str, bytes] | None
@@ -95,7 +98,7 @@ class Lab:
             "say": self.said.append,
             **more,
         }
-        done = integrate(self.host, str(self.top / ".git"), self.base, units, gate=gate or Rule(self), **given)
+        done = integrate(self.host, str(self.top / ".git"), self.base, units, tester=gate or Rule(self), **given)
         accepted = [name for one in done.accepted for name in (one.name, *one.collapsed)]
         assert sorted([*accepted, *done.left_out]) == sorted(unit.name for unit in units)
         return done

@@ -20,9 +20,12 @@ import pytest
 from muster.errors import NotFound, Refused, UsageError
 from muster.flow.reducing import integrate as engine
 from muster.flow.reducing.branch import message, paragraphs
-from muster.flow.reducing.integrate import Conflict, Delivery, Unit, Verdict
+from muster.flow.reducing.conflicts import Conflict
+from muster.flow.reducing.gate import Verdict
+from muster.flow.reducing.integrate import Delivery
 from muster.flow.reducing.patches import Change, Hunk, dependencies, key, touch
 from muster.flow.reducing.trees import Repository
+from muster.flow.reducing.units import Unit
 
 from .lab import Content, Files, Lab, Rule, crowd, numbered, resolution
 
@@ -391,9 +394,9 @@ def test_a_conflict_that_nobody_resolved_is_asked_for_again_when_it_is_begun_ane
 def test_what_one_could_not_resolve_another_is_asked_for_also_when_the_first_was_killed(lab: Lab) -> None:
     units = lab.row({"a": {"src/a.py": changed(2)}, "b": {"src/a.py": changed(2, word=b"other")}})
     with pytest.raises(Killed):
-        lab.integrate(units, Rule(lab, killing), who="none")
+        lab.integrate(units, Rule(lab, killing), asked="none")
     resolve = resolution(lab, {"b": {"src/a.py": changed(2, word=b"both")}}, [])
-    assert names(lab.integrate(units, resolve=resolve, who="replay")) == ["a", "b"]
+    assert names(lab.integrate(units, resolve=resolve, asked="replay")) == ["a", "b"]
 
 
 def test_an_answer_for_another_conflict_is_not_taken(lab: Lab) -> None:
@@ -574,7 +577,7 @@ def test_a_base_that_is_red_costs_no_unit_and_delivers_nothing(lab: Lab) -> None
     assert "muster-run" not in lab.git("for-each-ref")
     gate = Rule(lab, lambda files, tests: "red" if "full" in tests else "")
     full = lab.integrate(units, gate, folder=str(lab.folder / "other"))
-    assert full.why == "the whole suite is red on the base itself: red"
+    assert full.why == "the gate is red on the base itself: red"
 
 
 class Killed(BaseException):
@@ -666,7 +669,7 @@ def test_where_almost_all_make_the_suite_red_what_comes_before_them_is_delivered
         "u3",
         "u4",
     ]
-    assert reason(done, "u6").startswith("not tried: the whole suite is red with it or one before it, after 2 others")
+    assert reason(done, "u6").startswith("not tried: the gate is red with it or one before it, after 2 others")
     none = lab.integrate(lab.row({f"w{n}": {f"src/w{n}.py": b"bad\n"} for n in range(4)}), gate, run="r2")
     assert not none.commit and set(none.left_out) == {"w0", "w1", "w2", "w3"}
 
@@ -971,9 +974,9 @@ def forked(work: Callable[[], object]) -> int:
 
 def kills(folder: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> int:
     """Kill one run again and again, each time a little later, and let it come to its end; returns how often it was killed."""
-    from muster.flow.reducing import gate
+    from muster.flow.reducing import journal
 
-    real = gate.write
+    real = journal.write
     points, fatal = 0, 0
 
     def stop(what: str) -> None:
@@ -993,7 +996,7 @@ def kills(folder: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> int:
     assert wanted["resolved"] and wanted["flaky"] and {"u2", "suite", "c2"} == set(wanted["left_out"])
     (folder / "killed").mkdir()
     lab, go, log = disturbed(folder / "killed", stop)
-    monkeypatch.setattr(gate, "write", write)
+    monkeypatch.setattr(journal, "write", write)
     run = lab.host.run
     monkeypatch.setattr(lab.host, "run", lambda *given, **more: (stop("git"), run(*given, **more))[1])
     killed = 0

@@ -13,7 +13,8 @@ import pytest
 from muster.errors import MusterError, UsageError
 from muster.flow.improving import stages
 from muster.flow.reducing import delivery
-from muster.flow.reducing.integrate import Conflict, Unit
+from muster.flow.reducing.conflicts import Conflict
+from muster.flow.reducing.units import Unit
 from muster.flow.review import paths as classify
 from muster.flow.review.paths import Change, Judgement, Rules, changes, judge, kind, tree
 from muster.flow.suite.baseline import Baseline, Standing

@@ -26,7 +26,10 @@ from ..run.tasks import Task
 from ..suite import baseline, execute
 from ..suite.baseline import Baseline
 from . import integrate, rebase, trees
-from .integrate import Conflict, Delivery, Unit, Verdict
+from .conflicts import Conflict
+from .gate import Verdict
+from .integrate import Delivery
+from .units import Unit
 
 SEVERITY = {"hanging": 3, "failing": 2, "flaky": 1}
 DIFF_MOST = 20_000
@@ -338,12 +341,12 @@ def go(work: Reduction) -> Delivery:
         run=run.name,
         folder=folder,
         kind=lambda path: "implementation" if classify.kind(path, rules) == "implementation" else "other",
-        gate=Trials(work),
+        tester=Trials(work),
         resolve=resolver(work, kind, {unit.name: unit for unit in found}, since),
         say=lambda event: work.say(_event(run, event)),
         doubt=partial(doubt, work),
         order=order,
-        who=kind,
+        asked=kind,
     )
     runs.write(run.path("delivery.json"), delivery.to_json())
     runs.write(run.path("pull-request.md"), text(work, delivery).encode("utf-8", "replace"))

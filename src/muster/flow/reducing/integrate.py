@@ -1,8 +1,8 @@
-"""Many agents' work becomes one linear, tested branch: equal patches once, the most important first, nothing that is red.
+"""Bring the changes of many agents together in one linear, tested branch: equal patches once, the most important first, nothing red.
 
-All of it is computed on trees, without a checkout. What is slow or cannot be repeated (the gate's verdicts, resolved conflicts) is written
-down first, so what was killed comes to the same commits when it is begun again. How a commit is tested and who resolves a conflict
-is not known here.
+Everything is computed on trees, without a checkout. Answers that are slow or cannot be repeated (the gate's verdicts, resolved conflicts)
+are recorded first, so an integration that was killed makes the same commits when it is called again. How a commit is tested and
+who resolves a conflict is up to the caller.
 """
 
 from __future__ import annotations
@@ -17,34 +17,35 @@ from ...errors import NotFound, Refused, UsageError
 from ..run.directory import NAME
 from ..run.results import shown
 from .branch import Applied, build, proofs
-from .gate import Conflict, Gate, Journal, Jury, Resolver, Verdict
+from .conflicts import Conflict, Resolver
+from .gate import Tester, Verdict, Verdicts
+from .journal import Journal
 from .patches import touch
 from .trees import Repository
 from .units import UNCHANGED, LeftOut, Pair, Piece, Unit, collapsed, foreseen, pieces, ranked
 
-__all__ = ["Accepted", "Conflict", "Delivery", "Gate", "LeftOut", "Pair", "Unit", "Verdict", "integrate"]
-
+#: Units in the first batch, and at most in a later one.
 BATCH_FIRST = 8
 BATCH_MOST = 64
-#: So many units are sought and ejected because the whole suite is red; then what comes before the next of them is delivered.
+#: Units that are searched for and ejected because the full test is red. Then the units before the next one are delivered.
 ROUNDS = 20
 
 
 class Accepted(NamedTuple):
     name: str
     reason: str
-    """What its place is for."""
+    """Why it has its place in the order."""
     commit: str
-    """Where its implementation is or, if it has none, the rest of it; empty when others had brought all of it."""
+    """The commit with its implementation or, if it has none, with the rest of it; empty if other units had brought all of it."""
     collapsed: tuple[str, ...]
-    """Units that are equal to it."""
+    """Names of the units that are equal to it."""
     proof: str
     """See `branch.proofs`."""
 
 
 class Delivery(NamedTuple):
     commit: str
-    """Empty when nothing is delivered; then `why` tells why."""
+    """The last commit of the branch; empty if nothing is delivered, for the reason in `why`."""
     branch: str
     why: str
     accepted: tuple[Accepted, ...]
@@ -53,9 +54,9 @@ class Delivery(NamedTuple):
     graph: tuple[Pair, ...]
     resolved: tuple[str, ...]
     flaky: tuple[str, ...]
-    """Commits that the gate called red, and green when it was asked again."""
+    """Commits that were red the first time the gate tested them, and green the second time."""
     proof: str
-    """What the gate said of the whole suite on this very commit."""
+    """What the gate said about the delivered commit."""
     git_calls: dict[str, int]
 
     def to_json(self) -> dict[str, Any]:
@@ -76,22 +77,22 @@ def integrate(
     run: str,
     folder: str,
     kind: Callable[[str], str],
-    gate: Gate,
+    tester: Tester,
     resolve: Callable[[Conflict], str | None],
     say: Callable[[dict[str, Any]], None],
     doubt: Callable[[Conflict, str], str] = lambda conflict, commit: "",
     order: Sequence[str] = (),
-    who: str = "",
+    asked: str = "",
 ) -> Delivery:
-    """Make the branch `muster-run/RUN` of the units on top of the commit `base`; what is written down goes to `folder`.
+    """Make the branch `muster-run/RUN` of the units on top of the commit `base`. The record of answers is kept in `folder`.
 
-    `kind` says of a path whether it is `implementation`; `resolve` gives a commit whose tree is a resolved conflict, or None;
-    `doubt` says what is wrong with it, as a phrase that begins with a verb; `who` is a name for all that `resolve` asks; `order` names the
-    units that come first. Every unit is accepted, equal to an accepted one, or left out with a reason; one whose tests pass already by what
-    is accepted before it is left out.
-    Raises `Refused` when the branch is checked out or holds work that was not delivered by this run, `GitFailed`
-    when the repository is damaged or the disk full. May be killed anywhere and called again: it goes on. Called again after it has come to
-    its end it asks only for what was denied then.
+    `kind` returns whether a path is `implementation`. `resolve` returns a commit whose tree resolves a conflict, or None; `doubt` returns
+    what is wrong with that commit, as a phrase that begins with a verb; `asked` names who is asked by `resolve`. `order` names the units that
+    come first. Every unit is accepted, equal to an accepted one, or left out with a reason. A unit whose tests pass already by the units
+    that are accepted before it is left out.
+    Raises `Refused` if the branch is checked out or holds commits that this run did not deliver, and `GitFailed` if the repository is
+    damaged or the disk is full. If it is killed, the next call goes on. After it has come to its end, the next call asks only for what was
+    negative.
     """
     if not NAME.match(run):
         raise UsageError(f"{run!r} is not a name for a run", "use letters, digits, - and _, at most 40")
@@ -110,16 +111,16 @@ def integrate(
     journal = Journal(os.path.join(folder, "journal"))
     journal.begin()
     refs = f"refs/muster/runs/{run}/reduce"
-    jury = Jury(git, gate, journal, refs, base, say)
-    resolver = Resolver(git, journal, refs, base, resolve, doubt, who)
-    work = Integration(git, base, tree, queue, left, jury, resolver, say)
+    verdicts = Verdicts(git, tester, journal, refs, base, say)
+    resolver = Resolver(git, journal, refs, base, resolve, doubt, asked)
+    work = Integration(git, base, tree, queue, left, verdicts, resolver, say)
     commit, homes, proof, words, why = "", dict[str, str](), dict[str, str](), "", ""
     try:
-        commit, homes, words = work.go(kind, run)
+        commit, homes, words = work.run(kind, run)
         proof = proofs(git, work.applied)
         _deliver(git, run, commit)
-    except Nothing as nothing:
-        why = str(nothing)
+    except NothingToDeliver as error:
+        why = str(error)
         work.give_up(why)
     git.close()
     journal.end()
@@ -135,23 +136,23 @@ def integrate(
         left_out=work.all_left(),
         graph=graph,
         resolved=tuple(one.piece.name for one in work.applied if one.resolved),
-        flaky=tuple(jury.flaky),
+        flaky=tuple(verdicts.flaky),
         proof=words,
         git_calls=dict(git.calls),
     )
 
 
 def ended(folder: str) -> float:
-    """When an integration with this folder last came to its end; 0 when none has."""
+    """Return when an integration with this folder last came to its end; 0 if none has."""
     return Journal(os.path.join(folder, "journal")).ended()
 
 
-class Nothing(Exception):
-    """There is nothing to deliver; says why."""
+class NothingToDeliver(Exception):
+    """No commit passes the gate. The message is the reason."""
 
 
 class Integration:
-    """The queue of pieces, and how far it has been applied."""
+    """The pieces in their order, and how far they have been applied."""
 
     def __init__(
         self,
@@ -160,42 +161,42 @@ class Integration:
         tree: str,
         queue: Sequence[Piece],
         left: dict[str, LeftOut],
-        jury: Jury,
+        verdicts: Verdicts,
         resolver: Resolver,
         say: Callable[[dict[str, Any]], None],
     ) -> None:
-        self.git, self.base, self.tree, self.queue, self.jury, self.resolver = git, base, tree, queue, jury, resolver
-        self.say = say
+        self.git, self.base, self.tree, self.queue = git, base, tree, queue
+        self.verdicts, self.resolver, self.say = verdicts, resolver, say
         self.never = left
         """Left out before anything was applied."""
         self.ejected: dict[str, LeftOut] = {}
         self.left: dict[str, LeftOut] = {}
-        """Left out for what was applied before them."""
+        """Left out because of the pieces that are applied before them."""
         self.applied: list[Applied] = []
         self.green = 0
-        """With so many of the applied ones the whole suite is known to be green."""
+        """The number of applied pieces with which the full test is known to be green."""
         self.rounds = ROUNDS
         self.required = {name for piece in queue for name in piece.unit.requires}
         self.screened: set[str] = set()
-        """Pieces that were looked at by `screen` on top of what is applied before them."""
+        """Pieces that `screen` has looked at, on top of the pieces that are applied before them."""
         self.suspects: set[str] = set()
-        """Pieces whose tests pass with some of the others and without them."""
+        """Pieces whose tests pass with some of the other pieces and without themselves."""
 
-    def go(self, kind: Callable[[str], str], run: str) -> tuple[str, dict[str, str], str]:
-        """The commit to be delivered, where each piece is, and what the gate said of it. Raises `Nothing`."""
+    def run(self, kind: Callable[[str], str], run: str) -> tuple[str, dict[str, str], str]:
+        """Return the commit to deliver, the commit that has each piece, and what the gate said. Raises `NothingToDeliver`."""
         place = 0
         while True:
             self.fill(place)
             commit, homes = build(self.git, self.base, self.tree, self.applied, kind, run)
             if not commit:
-                raise Nothing("no unit was left that changes anything")
-            verdict = self.twice(self.jury.full, commit, self.fixed(len(self.applied)))
+                raise NothingToDeliver("no unit was left that changes anything")
+            verdict = self.twice(self.verdicts.full, commit, self.fixed(len(self.applied)))
             if verdict.ok:
                 return commit, homes, verdict.words or "green"
             place = self.eject_for_suite(verdict)
 
     def fill(self, place: int) -> None:
-        """Apply the queue from this place on, in batches that grow while they are green; a red one loses its first culprit."""
+        """Apply the queue from this place on, in batches that grow while they are green. From a red batch the first culprit is ejected."""
         size = BATCH_FIRST
         while place < len(self.queue):
             start = len(self.applied)
@@ -212,17 +213,17 @@ class Integration:
             verdict = self.check(start, count, again=True)
             if verdict.ok:
                 place = self.cut(count)
-            elif count > 1 or (found := self.twice(self.jury.check, self.base, ())).ok:
+            elif count > 1 or (found := self.twice(self.verdicts.check, self.base, ())).ok:
                 place = self.eject(count, verdict)
             else:
-                raise Nothing(f"the base itself is red: {found.words}")
+                raise NothingToDeliver(f"the base itself is red: {found.words}")
             size = BATCH_FIRST
 
     def eject_for_suite(self, verdict: Verdict) -> int:
-        """The first piece that makes the whole suite red goes; returns the place to go on from. `verdict` is that on all of them."""
+        """Eject the first piece that makes the full test red, and return the place to go on from. `verdict` is that on all pieces."""
 
         def full(count: int, again: bool = False) -> Verdict:
-            return self.jury.full(self.commit(count), self.fixed(count), again)
+            return self.verdicts.full(self.commit(count), self.fixed(count), again)
 
         last = len(self.applied)
         while True:
@@ -231,27 +232,27 @@ class Integration:
             if not found.ok:
                 break
             self.green = count
-        if count == 1 and not (base := self.twice(self.jury.full, self.base, ())).ok:
-            raise Nothing(f"the whole suite is red on the base itself: {base.words}")
+        if count == 1 and not (base := self.twice(self.verdicts.full, self.base, ())).ok:
+            raise NothingToDeliver(f"the gate is red on the base itself: {base.words}")
         self.green = count - 1
         place = self.eject(count, found)
         self.rounds -= 1
         if self.rounds >= 0:
             return place
-        # What is applied is green; to look for all that make the rest red would take too long.
-        words = f"not tried: the whole suite is red with it or one before it, after {ROUNDS} others were ejected"
+        # The applied pieces are green. Searching for all that make the rest red would take too long.
+        words = f"not tried: the gate is red with it or one before it, after {ROUNDS} others were ejected"
         for piece in self.queue[place:]:
             if piece.name not in self.ejected:
                 self.left[piece.name] = LeftOut(words)
         return len(self.queue)
 
-    def twice(self, hear: Callable[..., Verdict], commit: str, tests: Sequence[str]) -> Verdict:
-        """What the gate says of a commit, heard once more if that is nothing good."""
-        first = hear(commit, tests)
-        return first if first.ok else hear(commit, tests, again=True)
+    def twice(self, ask: Callable[..., Verdict], commit: str, tests: Sequence[str]) -> Verdict:
+        """Return the verdict on a commit; if the first one is red, the second one."""
+        first = ask(commit, tests)
+        return first if first.ok else ask(commit, tests, again=True)
 
     def eject(self, count: int, verdict: Verdict) -> int:
-        """Leave out for good what was applied as number `count`; returns the place to go on from."""
+        """Leave out the piece that was applied as number `count` for good, and return the place to go on from."""
         piece, resolved = self.applied[count - 1].piece, self.applied[count - 1].resolved
         place = self.cut(count)
         self.applied.pop()
@@ -262,7 +263,7 @@ class Integration:
         return place
 
     def cut(self, count: int) -> int:
-        """Go back to where `count` pieces were applied; what came after them has another chance, from the place that is returned."""
+        """Go back to where `count` pieces were applied, and return the place from which the others have another chance."""
         del self.applied[count:]
         place = self.applied[-1].place + 1
         self.retry(place)
@@ -270,18 +271,18 @@ class Integration:
         return place
 
     def retry(self, place: int) -> None:
-        """Give another chance to what was left out from this place on."""
+        """Give the pieces that were left out from this place on another chance."""
         for piece in self.queue[place:]:
             self.left.pop(piece.name, None)
 
     def screen(self, start: int) -> bool:
-        """Whether the batch that was applied from `start` on has a piece whose tests pass without it: it may fix what others have fixed.
+        """Return whether the batch from `start` on has new suspects: pieces whose tests pass without them.
 
-        The pieces are numbered, and for each binary digit the tests of those that have a 1 there are run without them and with those that
-        have a 0. So each piece is run with every one before it, and a batch of 63 takes six runs. `apply` then looks at each suspect alone.
-        A piece that others build on is not suspected.
+        Such a piece may fix what another one has fixed already. The pieces are numbered. For each binary digit, the tests of the pieces that
+        have a 1 there are run without these and with the pieces that have a 0. So each piece is left out while each piece before it is
+        present, and a batch of 63 takes six runs. `apply` then looks at each suspect alone. A piece that others build on is never a suspect.
         """
-        # The first number is 0 on the base, where the tests of every unit are known to fail.
+        # On the base, the tests of every unit are known to fail, so the first piece needs no run and may have the number 0.
         batch = dict(enumerate(self.applied[start:], 1 if start else 0))
         asked, sets = [], []
         for digit in range(max(batch, default=0).bit_length()):
@@ -294,7 +295,7 @@ class Integration:
                 sets.append([(one.piece.before, one.piece.after) for one in there])
         trees = self.git.combined(self.applied[start - 1].tree if start else self.tree, sets)
         commits = self.git.commits([(tree, self.base) for tree in trees])
-        found = self.jury.passing([(commit, tests) for commit, (_, tests) in zip(commits, asked, strict=True)])
+        found = self.verdicts.passing([(commit, tests) for commit, (_, tests) in zip(commits, asked, strict=True)])
         new = {
             piece.name
             for (pieces, _), passing in zip(asked, found, strict=True)
@@ -309,10 +310,10 @@ class Integration:
         return bool(piece.tests) and piece.name not in self.screened and self.required.isdisjoint(piece.names)
 
     def fixed_by(self, piece: Piece) -> str:
-        """The applied piece by which the tests of this one pass already; empty when they do not."""
+        """Return the name of the applied piece by which the tests of this one pass already; empty if they do not."""
 
         def passes(count: int) -> bool:
-            return self.jury.passing([(self.commit(count), piece.tests)])[0].issuperset(piece.tests)
+            return self.verdicts.passing([(self.commit(count), piece.tests)])[0].issuperset(piece.tests)
 
         if not self.applied or not passes(len(self.applied)):
             return ""
@@ -323,19 +324,22 @@ class Integration:
         return self.git.commits([(self.applied[count - 1].tree, self.base)])[0]
 
     def fixed(self, count: int) -> tuple[str, ...]:
-        """The tests that the first `count` pieces fix."""
+        """Return the tests that the first `count` applied pieces fix."""
         return tuple(dict.fromkeys(test for one in self.applied[:count] for test in one.piece.tests))
 
     def red(self, start: int, end: int) -> bool:
         return not self.check(start, end).ok
 
     def check(self, start: int, end: int, again: bool = False) -> Verdict:
-        """Hear the gate on all that is applied up to `end`, with the tests of what is new and of what has paths in common with it."""
+        """Return the verdict on the first `end` applied pieces.
+
+        The tests are those of the pieces from `start` on, which are new, and of the older ones that changed the same files.
+        """
         new = [one.piece for one in self.applied[start:end]]
         paths = set().union(*(piece.paths for piece in new))
         old = [one.piece for one in self.applied[:start] if one.piece.paths & paths]
         tests = dict.fromkeys(test for piece in new + old for test in piece.tests)
-        return self.jury.check(self.commit(end), tuple(tests), again)
+        return self.verdicts.check(self.commit(end), tuple(tests), again)
 
     def apply(self, place: int) -> None:
         piece = self.queue[place]
@@ -356,23 +360,23 @@ class Integration:
             return
         collides = self.collides(piece, set(merge.paths))
         self.say({"kind": "conflict", "unit": piece.name, "paths": merge.paths, "collides": collides})
-        settled, why = self.resolver.settle(piece, tree, merge, collides)
-        if settled:
-            self.applied.append(Applied(piece, place, settled, True))
+        resolved, why = self.resolver.resolve(piece, tree, merge, collides)
+        if resolved:
+            self.applied.append(Applied(piece, place, resolved, True))
             return
         names = ", ".join(collides[:3]) + (" and others" if len(collides) > 3 else "") or "what is accepted"
         paths = ", ".join(map(shown, merge.paths[:3])) + (" and others" if len(merge.paths) > 3 else "")
         self.left[piece.name] = LeftOut(f"conflicts with {names} in {paths}" + (f"; {why}" if why else ""))
 
     def missing(self, piece: Piece) -> str:
-        """A unit that the piece requires, and that is not there."""
+        """Return the name of a unit that the piece requires and that is not applied; empty if there is none."""
         wanted = set(piece.unit.requires) - {name for name, left in self.never.items() if left.reason == UNCHANGED}
         if wanted:
             wanted -= {name for one in self.applied for name in one.piece.names}
         return min(wanted, default="")
 
     def collides(self, piece: Piece, paths: set[str]) -> list[str]:
-        """The applied pieces whose lines the piece gets in the way of; if that cannot be told, those that changed the same paths."""
+        """Return the applied pieces that changed the same or neighbouring lines; if none did, those that changed the same paths."""
         mine = {change.path: change for change in piece.changes if change.path in paths}
         sharing = [one.piece for one in self.applied if one.piece.paths & paths]
         close = [
@@ -397,7 +401,7 @@ class Integration:
 
 
 def first_red(green: int, end: int, red: Callable[[int], bool]) -> int:
-    """The first number after `green` for which `red` holds, given that it does for `end`."""
+    """Return the first number after `green` for which `red` holds, given that it holds for `end`."""
     while end - green > 1:
         middle = (green + end) // 2
         green, end = (green, middle) if red(middle) else (middle, end)
@@ -405,7 +409,7 @@ def first_red(green: int, end: int, red: Callable[[int], bool]) -> int:
 
 
 def movable(git: Repository, run: str) -> str:
-    """Where the branch of a run is, which may be moved from there; else `Refused`."""
+    """Return the commit of a run's branch, empty if there is none. Raises `Refused` if the branch must not be moved."""
     name = f"muster-run/{run}"
     branch = f"refs/heads/{name}"
     if where := git.checked_out(branch):
@@ -420,6 +424,6 @@ def movable(git: Repository, run: str) -> str:
 
 
 def _deliver(git: Repository, run: str, commit: str) -> None:
-    # First that it is ours: killed in between, the branch can still be moved the next time.
+    # The ref that says that the commit is ours comes first: if we are killed in between, the branch can still be moved the next time.
     git.move((f"refs/muster/runs/{run}/reduce/delivered/{commit}", commit, None))
     git.move((f"refs/heads/muster-run/{run}", commit, movable(git, run)))
