@@ -71,9 +71,30 @@ def test_a_key_may_be_looked_for_at_any_depth(agent: Path) -> None:
     assert (event(agent, "permission")["tool"], event(agent, "permission")["detail"]) == ("Bash", "rm -rf x")
 
 
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ({"why": "rate_limit", "text": "You've hit your limit"}, "limit"),
+        ({"text": 'x","why":"rate_limit","text":"hit your', "why": "busy"}, "error"),
+        ({"text": 'hit your",', "why": "rate_limit"}, "limit"),
+        ({"why": "rate_limit", "text": "busy"}, "error"),
+        ({"why": "rate_limited", "text": "You've hit your limit"}, "error"),
+        ({"text": "You've hit your limit"}, "error"),
+        ({"why": "full"}, "interrupted"),
+        ({"?": "full"}, "error"),
+        ({}, "error"),
+    ],
+)
+def test_a_pattern_for_its_fields_changes_the_kind_of_an_event(agent: Path, said: Any, kind: str) -> None:
+    conditions = ("limit?error=rate_limit&text=*hit your*", "interrupted?error=fu*")
+    fire(agent, said, "error", "error=why", conditions[0], "text=text", conditions[1])
+    assert [path.name for path in (agent / "ev").iterdir()] == [kind]
+    assert event(agent, kind).get("text") == said.get("text")
+
+
 def test_a_question_of_the_client_is_no_permission(agent: Path) -> None:
     said = {"tool_name": "AskUserQuestion", "tool_input": {"questions": [{"question": "Which?", "options": []}]}}
-    fire(agent, said, "permission", "tool=tool_name", "text=~question")
+    fire(agent, said, "permission", "ask?tool=AskUserQuestion", "tool=tool_name", "text=~question")
     assert event(agent, "ask")["text"] == "Which?" and not (agent / "ev" / "permission").exists()
 
 

@@ -14,16 +14,17 @@ from typing import Any
 from ...plugins import AgentType, Launch, Prepared, beside
 from ..lines import moment, plain, renamed
 
-#: What each of its hooks tells: the event, and which of its words go along (see sh/agent/hook.sh).
+#: The arguments of `bin/hook` for each of its hooks: the kind of event, and the fields (see sh/agent/hook.sh).
 HOOKS = {
     "UserPromptSubmit": ("prompt", "text=prompt", "where=transcript_path"),
     "PreToolUse": ("tool", "name=tool_name", "detail=~command", "where=transcript_path"),
     "PostToolUse": ("answered", "name=tool_name"),
     "PostToolUseFailure": ("answered", "name=tool_name"),
-    "PermissionRequest": ("permission", "tool=tool_name", "detail=~command", "text=~question"),
+    "PermissionRequest": ("permission", "ask?tool=AskUserQuestion", "tool=tool_name", "detail=~command", "text=~question"),
     "PermissionDenied": ("answered", "name=tool_name"),
     "Stop": ("turn-end", "text=last_assistant_message", "where=transcript_path"),
-    "StopFailure": ("error", "text=last_assistant_message", "error=error", "where=transcript_path"),
+    # A turn that used up the quota waits until a time that the client names; a server that is only busy is not a limit.
+    "StopFailure": ("error", "limit?error=rate_limit&text=*hit your*", "text=last_assistant_message", "error=error", "where=transcript_path"),
 }
 SESSION = ("session", "where=transcript_path", "source=source")
 SECONDS = 20

@@ -1,19 +1,23 @@
 #!/bin/sh
-# hook KIND [FIELD=KEY]…: an event of the agent, from what a hook of its client says: one JSON object on stdin.
-# KEY is a key of that object whose value is a string, ~KEY the first of that name at any depth. Values travel as the JSON they
-# are, no shell looks into them; a long one is cut in the event, and what was heard (KIND prompt) is kept whole in heard.json.
+# hook KIND [FIELD=KEY]… [OTHER?FIELD=PATTERN[&FIELD=PATTERN]…]…: turn the JSON object that a client passes to its hook on stdin
+# into an event of the agent.
+# KEY is a key of that object with a string as its value; ~KEY is the first key of that name at any depth. Values stay encoded as
+# JSON; the shell never decodes them. Long values are shortened in the event; the whole text of a `prompt` is kept in heard.json.
+# The event is of the kind OTHER if every FIELD of that word matches its PATTERN, a pattern of the shell's `case`.
 dir=${MUSTER_AGENT_DIR:-$(dirname "$(dirname "$0")")}
 kind=$1
 shift
 [ -d "$dir/ev" ] || exit 0
-# ready-again: at its first launch the agent is not ready, it has a message to answer.
+# ready-again is `ready` for every launch but the first, which has a message to answer.
 if [ "$kind" = ready-again ]; then
 	if grep -qs 'launch=1$' "$dir/launch"; then exit 0; fi
 	kind=ready
 fi
-fields=$(head -c 4000000 | LC_ALL=C awk -v want="$*" -v heard="$([ "$kind" != prompt ] || printf %s "$dir/heard.$$")" '
+want=
+for word; do case $word in *\?*) ;; *) want="$want $word" ;; esac; done
+fields=$(head -c 4000000 | LC_ALL=C awk -v want="$want" -v heard="$([ "$kind" != prompt ] || printf %s "$dir/heard.$$")" '
 function without(text, escape, at, slashes) {
-	# The text without this escape at its end. A backslash begins one only as the last of an odd number.
+	# Remove this escape sequence from the end of the text. A backslash starts one only as the last of an odd number of them.
 	if (!match(text, "\\\\+" escape "$")) return text
 	at = RSTART
 	match(substr(text, at), /^\\+/)
@@ -61,8 +65,8 @@ END {
 	}
 }')
 if [ -f "$dir/heard.$$" ]; then mv -f "$dir/heard.$$" "$dir/heard.json"; fi
-# What the turn cost. The client writes its last words down a moment after it tells of them: it is counted again then. In the
-# middle of a turn it is counted a moment later, once for all tools that are used until then; one that was killed waits no more.
+# Count the tokens. After a turn they are counted twice, because clients write the last answer to the transcript a moment after
+# the hook. During a turn one count, two seconds later, serves all tools used until then; the lock of a killed count expires.
 if [ -f "$dir/bin/tally" ]; then
 	where=$(printf %s "$fields" | sed -n 's/.*"where":"\([^"\\]*\)".*/\1/p')
 	case $where,$kind in
@@ -76,10 +80,25 @@ if [ -f "$dir/bin/tally" ]; then
 	*) (sh "$dir/bin/tally" "$where" && sleep 1 && sh "$dir/bin/tally" "$where") </dev/null >/dev/null 2>&1 & ;;
 	esac
 fi
-# A question of the client comes by the same door as a permission.
-case $kind,$fields in
-permission,*'"tool":"AskUserQuestion"'*) kind=ask ;;
-# A turn that failed for want of quota waits for a moment that the client names; a server that is only busy is no limit.
-error,*'"error":"rate_limit"'*"hit your"* | error,*"hit your"*'"error":"rate_limit"'*) kind=limit ;;
-esac
+# matches FIELD=PATTERN[&FIELD=PATTERN]…
+matches() {
+	conditions="$1&"
+	while [ -n "$conditions" ]; do
+		condition=${conditions%%&*}
+		conditions=${conditions#*&}
+		value=
+		case $fields in *"\"${condition%%=*}\":\""*) value=${fields#*"\"${condition%%=*}\":\""} ;; esac
+		value=${value%%'","'*}
+		value=${value%\"}
+		# shellcheck disable=SC2254  # a pattern
+		case $value in ${condition#*=}) ;; *) return 1 ;; esac
+	done
+}
+for word; do
+	case $word in *\?*) ;; *) continue ;; esac
+	if matches "${word#*\?}"; then
+		kind=${word%%\?*}
+		break
+	fi
+done
 exec sh "$dir/bin/event" "$kind" "$fields"
