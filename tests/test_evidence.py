@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import pytest
 
-from muster.evidence import judge, resets
+from muster.evidence import client_status, judge
 from muster.model import Agent
 
 ALIVE = {"dead": False, "status": 0, "signal": 0, "pid": 7, "command": "sh"}
@@ -183,9 +182,16 @@ def test_a_limit_says_when_it_ends() -> None:
         ("it has just started", {"started": 900}, "idle", 999, "starting", ""),
         ("at work, and no hook ever fired", {"started": 900}, "busy", 960, "working", ""),
         ("a dialog, and no hook ever fired", {"started": 900}, "waiting", 960, "waiting", "permission"),
-        ("a command behind the turn", {"started": 900, "turn_end": 950}, "shell", 949.9, "ready", "background task"),
-        ("a new turn beside that command", {"started": 900, "prompt": 970}, "shell", 960, "working", ""),
-        ("interrupted beside that command", {"started": 900, "prompt": 950}, "shell", 960, "ready", "interrupted"),
+        (
+            "a command behind the turn",
+            {"started": 900, "turn_end": 950},
+            "background",
+            949.9,
+            "ready",
+            "background task",
+        ),
+        ("a new turn beside that command", {"started": 900, "prompt": 970}, "background", 960, "working", ""),
+        ("interrupted beside that command", {"started": 900, "prompt": 950}, "background", 960, "ready", "interrupted"),
         ("a turn that ended stays so", {"started": 900, "turn_end": 950}, "idle", 960, "ready", ""),
         ("a word that nobody knows", {"started": 900, "prompt": 950}, "dreaming", 960, "working", ""),
         ("a time that is none", {"started": 900, "prompt": 950}, "idle", "x", "working", ""),
@@ -194,10 +200,9 @@ def test_a_limit_says_when_it_ends() -> None:
 def test_the_client_s_own_status_tells_what_no_hook_does(
     what: str, seen: dict[str, float], status: str, at: Any, state: str, reason: str
 ) -> None:
-    millis = at * 1000 if isinstance(at, int | float) else at
-    known = {**events(**seen), "client": {"status": status, "statusUpdatedAt": millis, "pid": 7}}
+    files = [{"status": "idle", "t": 1}, {"status": status, "t": at}, {"status": "busy"}]
     agent = Agent("a-1", "a", "x", created=890.0)
-    found = judge(agent, known, ALIVE, NOW, speaks=True)
+    found = judge(agent, events(**seen), ALIVE, NOW, speaks=True, client=client_status(files))
     assert (found.state, found.reason) == (state, reason), found.why
 
 
@@ -258,36 +263,19 @@ def test_a_limit_that_is_over_needs_nobody() -> None:
         assert (found.state, found.reason) == (state, reason)
 
 
-def test_a_limit_may_end_in_the_next_year() -> None:
-    said, end = (datetime.fromisoformat(f"{day}+00:00").timestamp() for day in ("2026-12-30T04:20", "2027-01-02T00:00"))
-    assert resets("You've hit your weekly limit · resets Jan 2, 12am (UTC)", said) == end
+def test_the_type_reads_the_end_of_a_limit_from_the_words_of_its_client() -> None:
+    agent = Agent("a-1", "a", "x", created=890.0)
+    limit = events(started=900, limit=(950, {"text": "wait 70 s"}))
+
+    def resets(text: str, t: float) -> float:
+        return t + float(text.split()[1])
+
+    assert judge(agent, limit, ALIVE, NOW, speaks=True, resets=resets).until == 1020
+    assert judge(agent, limit, ALIVE, NOW, speaks=True).until is None
 
 
-@pytest.mark.parametrize(
-    ("text", "then"),
-    [
-        ("You've hit your limit · resets 6:20am (UTC)", "2026-11-16T06:20:00+00:00"),
-        ("You've hit your limit · resets 3am (UTC)", "2026-11-17T03:00:00+00:00"),
-        ("You've hit your weekly limit · resets Nov 20, 3pm (UTC)", "2026-11-20T15:00:00+00:00"),
-        ("You've hit your weekly limit · resets Jan 2, 12am (UTC)", ""),
-        ("You've hit your weekly limit · resets Nov 16, 4:20am (UTC)", "2026-11-16T04:20:00+00:00"),
-        ("You've hit your limit · resets 7am (Europe/Berlin)", "2026-11-16T06:00:00+00:00"),
-        ("You've hit your limit · resets 25pm (UTC)", ""),
-        ("You've hit your limit · resets Feb 31, 3pm (UTC)", ""),
-        ("You've hit your limit · resets 3pm (../../etc/passwd)", ""),
-        ("You've hit your limit · resets 3pm (No/Where)", ""),
-        ("come back later", ""),
-    ],
-)
-def test_a_limit_names_its_end(text: str, then: str) -> None:
-    """From the words of the client: its other forms cannot be brought about here."""
-    said = datetime.fromisoformat("2026-11-16T04:20:17+00:00").timestamp()
-    assert resets(text, said) == (datetime.fromisoformat(then).timestamp() if then else None)
-
-
-@pytest.mark.parametrize("late", [0, 7, 59, 300])
-def test_a_limit_that_ends_in_the_minute_in_which_it_is_told_of_does_not_last_until_tomorrow(late: int) -> None:
-    end = datetime.fromisoformat("2026-11-16T23:33:00+00:00").timestamp()
-    assert resets("You've hit your limit · resets 11:33pm (UTC)", end + late) == end
-    assert resets("You've hit your limit · resets Nov 16, 11:33pm (UTC)", end + late) == end
-    assert resets("You've hit your limit · resets 11:33pm (UTC)", end + 3600) == end + 86400
+def test_a_dialog_in_a_client_s_status_is_told_from_a_permission() -> None:
+    agent = Agent("a-1", "a", "x", created=890.0)
+    for dialog, reason in ((True, "dialog"), (False, "permission"), ("yes", "permission")):
+        client = client_status([{"status": "waiting", "t": 960, "dialog": dialog}])
+        assert judge(agent, events(started=900, tool=950), ALIVE, NOW, speaks=True, client=client).reason == reason

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
-from .model import Agent, Alarm, Evidence, Status
+from .model import Agent, Alarm, ClientStatus, Evidence, Status
 
 #: Reasons that say of a lost agent that a `create` or `destroy` of it was cut off: it can be put away.
 CUT_OFF = ("create was interrupted", "never started", "destroy was interrupted")
@@ -79,23 +80,21 @@ def judge(
     choice: str = "",
     box: str = "",
     cursor: bool = False,
+    client: ClientStatus | None = None,
+    resets: Callable[[str, float], float | None] | None = None,
 ) -> Status:
-    """The state of one agent. `speaks`: its type fires events for its turns.
+    """Return the state of one agent. `speaks`: its type fires events for its turns.
 
     `pane` is what tmux says of its session, or None when there is no such session. `shows`: what the last line of its terminal
     looks like (a regular expression) in which state; it counts where the agent's client does not speak, or has not yet.
+    `client`: what its client's own status file says. `resets` returns the end of a limit that the client's words name.
     `processes`: how many of its processes run without a session. `choice`, `box` and `cursor`: what the selected entry of a menu and the
     input box look like (see AgentType) on its screen, of which `pane` has a copy if tmux found such an entry on it.
     """
-    events = dict(events)
-    client = events.pop("client", {})
-    millis = client.get("statusUpdatedAt")
-    client_at = _finite(millis / 1000 if isinstance(millis, int | float) else None) or 0.0
-    if client_at:
-        client = {"t": client_at, "status": client.get("status"), "for": client.get("waitingFor")}
+    client_at = (client and _finite(client.t)) or 0.0
     seen = [Evidence(f"event {kind}", _time(event), _tell(event), TURN.get(kind, "")) for kind, event in events.items()]
-    if client_at:
-        seen.append(Evidence("client's status", client_at, str(client["status"])))
+    if client and client_at:
+        seen.append(Evidence("client's status", client_at, client.status))
     if pane is None:
         seen.append(Evidence("tmux", now, "no session"))
         if processes:
@@ -172,9 +171,9 @@ def judge(
         seen.append(Evidence("screen", now, entry, "waiting"))
         why = "its screen shows a menu in place of its input box, and no hook told of one"
         return status("waiting", "dialog", _time(turns.get(kind)), why)
-    told = _client(kind, _time(turns.get(kind)), client, now)
-    # An event that was read off the title of the terminal is from no hook.
-    unheard = all(name == "started" or event.get("by") == "title" for name, event in turns.items())
+    told = _client(kind, _time(turns.get(kind)), client, now) if client and client_at else None
+    # An event with `by` was derived from something else, such as the title of the terminal, so it does not prove that hooks run.
+    unheard = all(name == "started" or event.get("by") for name, event in turns.items())
     if unheard and now - started > 4 * SETTLED and (told or client_at > started):
         seen.append(Evidence("hooks", now, NO_HOOKS))
     if not told and shown and kind in ("", "started"):
@@ -186,7 +185,7 @@ def judge(
         return status("starting", "", started, "its process is up, it has said nothing yet")
     event = turns[kind]
     until = _finite(event.get("until"))
-    if kind == "limit" and until is None:
+    if kind == "limit" and until is None and resets:
         until = resets(str(event.get("text", "")), _time(event))
     if kind == "limit" and until is not None and now > until + LIMIT_GRACE:
         return status(
@@ -210,15 +209,19 @@ BEHIND = "background task"
 #: Events after which the input box is open.
 OPEN = ("ready", "turn-end", "error", "interrupted")
 NO_HOOKS = "none seen for this launch; state taken from session file and screen"
-#: Minutes for which the end of a limit may be past when its client tells of it: the client names no seconds, and no limit lasts a day less these.
-RESET_SLACK = 10
 
 
-def _client(kind: str, at: float, client: dict[str, Any], now: float) -> tuple[str, str, float, str] | None:
-    """What the client's own file says that no hook told: state, reason, since and why; None where the hooks stand."""
-    t, status = _time(client), client.get("status")
-    idle = status in ("idle", "shell")  # shell: with a command of its own in the background
-    if status == "shell" and kind in OPEN:
+def client_status(files: list[dict[str, Any]]) -> ClientStatus | None:
+    """Return the newest of the status files of a client, in muster's own form; None if there is none that can be read."""
+    found = [ClientStatus(_time(file), str(file.get("status")), file.get("dialog") is True) for file in files]
+    return max((status for status in found if status.t), default=None, key=lambda status: status.t)
+
+
+def _client(kind: str, at: float, client: ClientStatus, now: float) -> tuple[str, str, float, str] | None:
+    """Return what the client's status file says and no hook did: state, reason, since and why; None if the hooks are right."""
+    t, status = client.t, client.status
+    idle = status in ("idle", "background")
+    if status == "background" and kind in OPEN:
         return "ready", BEHIND, at, "its turn is over, and its client says that a command of it still runs"
     if t <= at or (idle and now - t < SETTLED):
         return None
@@ -231,7 +234,7 @@ def _client(kind: str, at: float, client: dict[str, Any], now: float) -> tuple[s
     if status == "busy" and kind in ("", "started", "ready") and now - t > 4 * SETTLED:
         return "working", "", t, "its client says that it is busy, and its hooks have told nothing"
     if status == "waiting" and kind in ("", "started", "prompt", "tool", "answered", *OPEN):
-        reason = "dialog" if kind in OPEN or "dialog" in str(client.get("for")) else "permission"
+        reason = "dialog" if kind in OPEN or client.dialog else "permission"
         return "waiting", reason, t, "its client says that it waits, and no hook told for what"
     return None
 
@@ -259,30 +262,6 @@ def _shown(line: str, shows: dict[str, str]) -> str:
         if state in shows and re.search(shows[state], line[:1000]):
             return state
     return ""
-
-
-def resets(text: str, t: float) -> float | None:
-    """The moment that the words of a limit name ("resets 3:30pm (Europe/Berlin)", "resets Nov 20, 3pm (UTC)"), said at `t`."""
-    named = r"resets (?:([A-Z][a-z]{2}) (\d{1,2}),? (?:at )?)?(\d{1,2})(?::(\d\d))? ?(am|pm)(?: \(([^)]*)\))?"
-    found = re.search(named, text[:1000])
-    if not found or not 1 <= int(found[3]) <= 12:
-        return None
-    from datetime import datetime, timedelta
-    from zoneinfo import ZoneInfo
-
-    month, day, hour, minute, half, zone = found.groups()
-    try:
-        said = datetime.fromtimestamp(t, ZoneInfo(zone) if zone else None)
-        at = said.replace(hour=int(hour) % 12 + 12 * (half == "pm"), minute=int(minute or 0), second=0, microsecond=0)
-        if month:
-            at = at.replace(month=datetime.strptime(month, "%b").month, day=int(day))
-            at = at if said - at < timedelta(minutes=RESET_SLACK) else at.replace(year=at.year + 1)
-            # No window is longer than a week: it was over when it was said.
-            return at.timestamp() if at - said < timedelta(days=9) else None
-        # A reset time that has just passed does not mean the same time tomorrow.
-        return (at if said - at < timedelta(minutes=RESET_SLACK) else at + timedelta(days=1)).timestamp()
-    except (ValueError, OSError, KeyError):
-        return None
 
 
 def screened(status: Status, screen: str, looks: str) -> Status:

@@ -761,6 +761,8 @@ class Fleet:
                 choice=kind.choice,
                 box=kind.input,
                 cursor=kind.cursor,
+                client=kind.status(seen.client, agent.session) if kind.status else evidence.client_status(seen.client),
+                resets=kind.resets,
             )
             said = evidence.last_word(seen.events)
             if alarms:

@@ -174,6 +174,17 @@ class Evidence(NamedTuple):
     state: str = ""
 
 
+class ClientStatus(NamedTuple):
+    """What a client's own status file says that it is doing, for clients that keep one."""
+
+    t: float
+    """When it was written."""
+    status: str
+    """`busy`, `idle`, `waiting` (for a person), or `background`: idle, with a command of its own still running."""
+    dialog: bool = False
+    """It waits in a dialog that is not about a permission."""
+
+
 class Alarm(NamedTuple):
     """A field of an agent's record that its host tells differently from what muster wrote.
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .errors import UsageError, nearest
 from .host import Host
-from .model import Agent
+from .model import Agent, ClientStatus
 
 BUILTIN_TYPES = ("command", "replay", "claude", "codex", "opencode", "pi", "copilot", "mini")
 BUILTIN_PROVIDERS = ("local", "ssh")
@@ -86,6 +86,12 @@ class AgentType(NamedTuple):
     """
     translate: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None
     """What `lines` says, in Python."""
+    status: Callable[[list[dict[str, Any]], str], ClientStatus | None] | None = None
+    """Read the client's own status: the JSON objects in the files `client/status/*.json` of the agent's folder, and the session of
+    the agent. Without it such a file is `{"t": SECONDS, "status": …}`, with the words of `ClientStatus`.
+    """
+    resets: Callable[[str, float], float | None] | None = None
+    """Return when a limit ends, from the words of its `limit` event and the time of that; needed if the event has no `until`."""
     guard: str = ""
     """First characters that it would take for a command of its own, such as `/` and `!`."""
     clear: tuple[str, ...] = ()
@@ -229,7 +235,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 #: The keys of `versions`.
 VERSIONS = ("oldest", "newest", "install", "by")
 #: What a type in TOML says in other words.
-IN_PYTHON = frozenset({"prepare", "translate", "policy", "carries"})
+IN_PYTHON = frozenset({"prepare", "translate", "policy", "carries", "status", "resets"})
 
 
 def _from_toml(name: str, data: dict[str, Any]) -> AgentType:

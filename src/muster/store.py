@@ -59,6 +59,8 @@ class Seen(NamedTuple):
     """The first line of what it submitted."""
     processes: int = 0
     """How many processes it has although its session is gone and no end was recorded."""
+    client: list[dict[str, Any]] = []
+    """The status files of its client: the type knows how to read them."""
 
 
 class Survey(NamedTuple):
@@ -148,8 +150,7 @@ def survey(
         maker = alive(agent.creator, machine) if asked else None
         if agent.phase == "creating" and names.get(agent.name) != agent_id and maker and agent_id not in panes:
             continue  # it does not have its name yet, and may not get it
-        if status := _status(agent, found):
-            events["client"] = status
+        client = [_object(text) for file, text in found.items() if file.startswith("client/status/")]
         usage, result = _object(found.get("usage.json", "")), found.get("result.json", "")
         agents.append(
             Seen(
@@ -161,6 +162,7 @@ def survey(
                 maker,
                 result,
                 processes.get(agent_id, 0),
+                client,
             )
         )
     agents.sort(key=lambda seen: (seen.agent.created, seen.agent.name))
@@ -172,18 +174,6 @@ def _load(text: str) -> Load:
     busy, cores, memory, disk = (*words, None, None, None, None)[:4]
     kb = 1024.0
     return Load(busy, cores, None if memory is None else memory * kb, None if disk is None else disk * kb)
-
-
-def _status(agent: Agent, files: dict[str, str]) -> dict[str, Any]:
-    """What the agent's client says of itself; other clients that the agent started write theirs beside it."""
-    told = [_object(text) for file, text in files.items() if file.startswith("client/home/sessions/")]
-    own = [status for status in told if status.get("sessionId") == agent.session] or told
-
-    def at(status: dict[str, Any]) -> float:
-        t = status.get("statusUpdatedAt")
-        return t if isinstance(t, int | float) else 0
-
-    return max(own, key=at, default={})
 
 
 def claim(host: Host, agent: Agent) -> str:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from datetime import datetime
 from pathlib import Path
 
-from muster.agents.claude import translate
+import pytest
+
+from muster.agents.claude import resets, status, translate
+from muster.model import ClientStatus
 
 from ..conftest import eventually
 from ..support.login import TokenService
@@ -323,3 +327,48 @@ def test_agents_that_renew_one_login_at_the_same_time_do_not_log_each_other_out(
         assert (kept["accessToken"], kept["refreshToken"]) == (service.renewed[-1], service.valid)
     assert sorted(claude.each_heard()) == sorted([f"hello {name}"] for name in names)
     assert {tuple(request.noticed) for request in claude.server.turns()} == {("Bearer access-",)}
+
+
+def test_a_limit_may_end_in_the_next_year() -> None:
+    said, end = (datetime.fromisoformat(f"{day}+00:00").timestamp() for day in ("2026-12-30T04:20", "2027-01-02T00:00"))
+    assert resets("You've hit your weekly limit · resets Jan 2, 12am (UTC)", said) == end
+
+
+@pytest.mark.parametrize(
+    ("text", "then"),
+    [
+        ("You've hit your limit · resets 6:20am (UTC)", "2026-11-16T06:20:00+00:00"),
+        ("You've hit your limit · resets 3am (UTC)", "2026-11-17T03:00:00+00:00"),
+        ("You've hit your weekly limit · resets Nov 20, 3pm (UTC)", "2026-11-20T15:00:00+00:00"),
+        ("You've hit your weekly limit · resets Jan 2, 12am (UTC)", ""),
+        ("You've hit your weekly limit · resets Nov 16, 4:20am (UTC)", "2026-11-16T04:20:00+00:00"),
+        ("You've hit your limit · resets 7am (Europe/Berlin)", "2026-11-16T06:00:00+00:00"),
+        ("You've hit your limit · resets 25pm (UTC)", ""),
+        ("You've hit your limit · resets Feb 31, 3pm (UTC)", ""),
+        ("You've hit your limit · resets 3pm (../../etc/passwd)", ""),
+        ("You've hit your limit · resets 3pm (No/Where)", ""),
+        ("come back later", ""),
+    ],
+)
+def test_a_limit_names_its_end(text: str, then: str) -> None:
+    """From the words of the client: its other forms cannot be brought about here."""
+    said = datetime.fromisoformat("2026-11-16T04:20:17+00:00").timestamp()
+    assert resets(text, said) == (datetime.fromisoformat(then).timestamp() if then else None)
+
+
+@pytest.mark.parametrize("late", [0, 7, 59, 300])
+def test_a_limit_that_ends_in_the_minute_in_which_it_is_told_of_does_not_last_until_tomorrow(late: int) -> None:
+    end = datetime.fromisoformat("2026-11-16T23:33:00+00:00").timestamp()
+    assert resets("You've hit your limit · resets 11:33pm (UTC)", end + late) == end
+    assert resets("You've hit your limit · resets Nov 16, 11:33pm (UTC)", end + late) == end
+    assert resets("You've hit your limit · resets 11:33pm (UTC)", end + 3600) == end + 86400
+
+
+def test_the_status_file_of_the_agent_s_own_session_counts() -> None:
+    told = {"sessionId": "s", "status": "shell", "statusUpdatedAt": 1_790_000_000_500, "waitingFor": "dialog open"}
+    newer = {"sessionId": "other", "status": "busy", "statusUpdatedAt": 1_790_000_001_000}
+    assert status([newer, told], "s") == ClientStatus(1_790_000_000.5, "background", True)
+    assert status([newer, told], "of-none") == ClientStatus(1_790_000_001.0, "busy", False)
+    assert status([], "s") is None
+    for odd in ("x", [], None, float("nan"), 10**400, -1):
+        assert status([{"status": "idle", "statusUpdatedAt": odd}], "s") == ClientStatus(0.0, "idle", False)

@@ -119,7 +119,7 @@ def test_a_command_in_the_background_outlives_the_turn(claude: Claude) -> None:
 
 def client(claude: Claude) -> int:
     """The process of the client itself, as the client says."""
-    folder = claude.muster_home / "agents" / str(claude.agents()["one"]["id"]) / "client" / "home" / "sessions"
+    folder = claude.muster_home / "agents" / str(claude.agents()["one"]["id"]) / "client" / "status"
     newest = max(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
     return int(json.loads(newest.read_text())["pid"])
 

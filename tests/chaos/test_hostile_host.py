@@ -206,7 +206,7 @@ FILES = (
     ),
     *("git/refs/muster/base", "git/refs/muster/start", "git/HEAD", "git/cache", "git/objects/info/alternates"),
     *("git/config", "git/config.seed", "git/hooks.seed", "repo/config", "repo/HEAD", "repo/objects/info/alternates"),
-    *("repo/commondir", "repo/packed-refs", "repo/index", "client/home/sessions/1.json"),
+    *("repo/commondir", "repo/packed-refs", "repo/index", "client/status/1.json"),
 )
 
 

@@ -64,8 +64,8 @@ mu_files() {
 	for mu_kind in started ready prompt queued tool answered retry turn-end interrupted ask permission limit error stopped exit; do
 		printf '%s\n' $mu_which/ev/$mu_kind
 	done
-	# What the agent's client itself writes down of its status, under the number of its process.
-	printf '%s\n' $mu_which/client/home/sessions/*.json
+	# The status files of the agent's client, see AgentType.status.
+	printf '%s\n' $mu_which/client/status/*.json
 }
 mu_tails() { # the newest recording of each agent
 	for mu_dir in $mu_which; do
@@ -92,7 +92,7 @@ for mu_dir; do
 	elif [ ! -e "$mu_dir" ]; then
 		continue
 	else
-		for mu_part in ev rec client client/home client/home/sessions; do
+		for mu_part in ev rec client client/status; do
 			[ ! -h "$mu_dir/$mu_part" ] || mu_links="$mu_links$mu_dir/$mu_part "
 		done
 	fi
@@ -124,7 +124,7 @@ done
 # shellcheck disable=SC2016  # the inner shell's and awk's own
 mu_files | LC_ALL=C awk -F / -v links="$mu_links" '
 	BEGIN { n = split(links, words, " "); for (i = 1; i <= n; i++) linked[words[i]] }
-	n && (($1 in linked) || ($1 "/" $2 in linked) || ($1 "/" $2 "/" $3 in linked) || ($1 "/" $2 "/" $3 "/" $4 in linked)) { next }
+	n && (($1 in linked) || ($1 "/" $2 in linked) || ($1 "/" $2 "/" $3 in linked)) { next }
 	$1 == ".." ? /^\.\.\/names\/[A-Za-z0-9_-]+$/ : /^[A-Za-z0-9_-]+\/[A-Za-z0-9_.\/-]+$/ && ($2 != "client" || ++told[$1] <= 20)
 ' | xargs sh -c '[ $# = 0 ] ||
 	exec find "$@" -prune -type f \( -size -8192 -print -o -name result.json -exec printf "large %s\n" {} \; \)' find 2>/dev/null | LC_ALL=C awk '

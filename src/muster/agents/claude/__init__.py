@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from typing import Any
 
+from ...model import ClientStatus
 from ...plugins import AgentType, Launch, Prepared, beside
 from ..lines import moment, plain, renamed
 
@@ -20,14 +22,30 @@ HOOKS = {
     "PreToolUse": ("tool", "name=tool_name", "detail=~command", "where=transcript_path"),
     "PostToolUse": ("answered", "name=tool_name"),
     "PostToolUseFailure": ("answered", "name=tool_name"),
-    "PermissionRequest": ("permission", "ask?tool=AskUserQuestion", "tool=tool_name", "detail=~command", "text=~question"),
+    "PermissionRequest": (
+        "permission",
+        "ask?tool=AskUserQuestion",
+        "tool=tool_name",
+        "detail=~command",
+        "text=~question",
+    ),
     "PermissionDenied": ("answered", "name=tool_name"),
     "Stop": ("turn-end", "text=last_assistant_message", "where=transcript_path"),
     # A turn that used up the quota waits until a time that the client names; a server that is only busy is not a limit.
-    "StopFailure": ("error", "limit?error=rate_limit&text=*hit your*", "text=last_assistant_message", "error=error", "where=transcript_path"),
+    "StopFailure": (
+        "error",
+        "limit?error=rate_limit&text=*hit your*",
+        "text=last_assistant_message",
+        "error=error",
+        "where=transcript_path",
+    ),
 }
 SESSION = ("session", "where=transcript_path", "source=source")
 SECONDS = 20
+#: Its words for what it does, where muster has others. `shell`: a command of its own runs in the background.
+STATUSES = {"shell": "background"}
+#: Minutes by which the end of a limit may lie in the past when the client names it, since the client leaves out the seconds.
+RESET_SLACK = 10
 #: Newer versions decide by themselves what is asked ("auto mode") unless they are told to ask, and offer to do so in a dialog.
 #: layer.sh takes these out again, as they are written here, for a user whose own settings name a mode.
 MODE = {"disableAutoMode": "disable", "defaultMode": "default"}
@@ -126,6 +144,44 @@ def _usage(told: Any) -> dict[str, int]:
     return {ours: known[theirs] for theirs, ours in names.items() if isinstance(known.get(theirs), int)}
 
 
+def status(files: list[dict[str, Any]], session: str) -> ClientStatus | None:
+    """Return what the status file of this session says. Other clients that the agent started have their files beside it."""
+    own = [file for file in files if file.get("sessionId") == session] or files
+    newest = max(own, key=lambda file: moment(file.get("statusUpdatedAt")), default=None)
+    if newest is None:
+        return None
+    word = str(newest.get("status"))
+    dialog = "dialog" in str(newest.get("waitingFor"))
+    return ClientStatus(moment(newest.get("statusUpdatedAt")), STATUSES.get(word, word), dialog)
+
+
+def resets(text: str, t: float) -> float | None:
+    """Return the time that the words of a limit name, which were said at `t`; None if they name none.
+
+    Known forms are "resets 3:30pm (Europe/Berlin)" and "resets Nov 20, 3pm (UTC)".
+    """
+    named = r"resets (?:([A-Z][a-z]{2}) (\d{1,2}),? (?:at )?)?(\d{1,2})(?::(\d\d))? ?(am|pm)(?: \(([^)]*)\))?"
+    found = re.search(named, text[:1000])
+    if not found or not 1 <= int(found[3]) <= 12:
+        return None
+    from datetime import datetime, timedelta
+    from zoneinfo import ZoneInfo
+
+    month, day, hour, minute, half, zone = found.groups()
+    try:
+        said = datetime.fromtimestamp(t, ZoneInfo(zone) if zone else None)
+        at = said.replace(hour=int(hour) % 12 + 12 * (half == "pm"), minute=int(minute or 0), second=0, microsecond=0)
+        if month:
+            at = at.replace(month=datetime.strptime(month, "%b").month, day=int(day))
+            at = at if said - at < timedelta(minutes=RESET_SLACK) else at.replace(year=at.year + 1)
+            # No limit lasts longer than a week, so this one was over when the client told of it.
+            return at.timestamp() if at - said < timedelta(days=9) else None
+        # A reset time that has just passed does not mean the same time tomorrow.
+        return (at if said - at < timedelta(minutes=RESET_SLACK) else at + timedelta(days=1)).timestamp()
+    except (ValueError, OSError, KeyError):
+        return None
+
+
 #: Its input box, between two lines across the screen, and below it the hints. Its dialogs begin with one such line, and neither their
 #: first line nor that of anything its model or a tool printed begins with its sign.
 INPUT = r"^─{10,}.*\n[❯>](?:[ \u00a0](.*(?:\n(?!─{10}).*)*))?\n─{10,}.*(?:\n(?!─{10}| ?[❯>] ?| *[0-9]\. ).*){0,40}\Z"
@@ -144,6 +200,8 @@ TYPE = AgentType(
     retries="^[^ ●❯>]+ .*[Rr]etrying in [0-9]+s .* attempt [0-9]+/[0-9]+",
     receipt="prompt",
     translate=translate,
+    status=status,
+    resets=resets,
     guard="/!",
     clear=("C-u",) * 30 + ("C-k",) * 30,
     box=EMPTY,

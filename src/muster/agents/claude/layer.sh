@@ -10,11 +10,13 @@ if [ -n "${CLAUDE_CONFIG_DIR:-}" ] && [ -f "$CLAUDE_CONFIG_DIR/.muster" ]; then
 fi
 theirs=${CLAUDE_CONFIG_DIR:-$HOME/.claude}
 state=${CLAUDE_CONFIG_DIR:-$HOME}/.claude.json
-mkdir -p "$mine" "$dir/client"
+mkdir -p "$mine" "$dir/client/status"
 printf '%s' "${CLAUDE_CONFIG_DIR:-}" >"$mine/.muster"
 for file in "$mine"/* "$mine"/.[!.]*; do
 	if [ -h "$file" ] && [ ! -e "$file" ]; then rm -f "$file"; fi
 done
+# The client writes its status files where muster reads them.
+[ -e "$mine/sessions" ] || ln -s ../status "$mine/sessions"
 for file in "$theirs"/* "$theirs"/.[!.]*; do
 	case ${file##*/} in
 	# What the client writes down of its runs; two clients do not share that.

@@ -52,7 +52,7 @@ start)
 	# The user may have turned hooks off, and a version may refuse them.
 	# shellcheck disable=SC3013  # dash, bash and busybox have -nt
 	heard() { [ "$dir/ev/prompt" -nt "$dir/ev/started" ]; }
-	status=$dir/client/home/sessions/title.json told='' at_work=0 looked=0
+	status=$dir/client/status/title.json told='' at_work=0 looked=0
 	rm -f "$status"
 	: >"$dir/client/looked"
 	while alive && ! heard; do
@@ -78,7 +78,7 @@ start)
 		fi
 		told=$now
 		mkdir -p "${status%/*}"
-		printf '{"status":"%s","statusUpdatedAt":%s000}\n' "$told" "$(date +%s)" >"$status.new" && mv -f "$status.new" "$status"
+		printf '{"status":"%s","t":%s}\n' "$told" "$(date +%s)" >"$status.new" && mv -f "$status.new" "$status"
 	done
 	! heard || rm -f "$status"
 	;;
