@@ -279,3 +279,14 @@ def test_a_dialog_in_a_client_s_status_is_told_from_a_permission() -> None:
     for dialog, reason in ((True, "dialog"), (False, "permission"), ("yes", "permission")):
         client = client_status([{"status": "waiting", "t": 960, "dialog": dialog}])
         assert judge(agent, events(started=900, tool=950), ALIVE, NOW, speaks=True, client=client).reason == reason
+
+
+def test_a_last_line_that_looks_like_several_states_is_the_one_that_needs_a_person() -> None:
+    def state(*shown: str) -> str:
+        shows = dict.fromkeys(shown, "x")
+        agent = Agent("i", "n", "t")
+        return judge(agent, events(started=1), ALIVE, NOW, speaks=False, last_line="x", shows=shows).state
+
+    assert state("working", "ready", "waiting") == "waiting"
+    assert state("working", "ready") == "ready"
+    assert state("working") == "working"

@@ -1,14 +1,18 @@
-"""What a host prints, as it comes."""
+"""Commands on hosts: what they print, as it comes, and how they are ended."""
 
 from __future__ import annotations
 
+import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from muster.errors import Unreachable
-from muster.host import CommandFailed, Host, output
+from muster.errors import TimedOut, Unreachable
+from muster.host import CommandFailed, Host, call, output
+
+from .conftest import eventually
 
 
 class Cut:
@@ -40,3 +44,13 @@ def test_what_came_to_its_end_is_all_there_is() -> None:
     host: Host = Cut(0)
     with output(host, ["tar"], "cannot read") as stream:
         assert stream.read() == b"half\n"
+
+
+def test_a_command_that_outlives_its_time_and_ignores_term_is_killed_with_its_children(tmp_path: Path) -> None:
+    stubborn, pids = tmp_path / "stubborn", tmp_path / "pids"
+    stubborn.write_text(f"trap '' TERM\necho $$ >>{pids}\nwhile :; do sleep 0.1; done\n")
+    with pytest.raises(TimedOut, match="did not end within 1 s"):
+        call(["sh", "-c", f"sh {stubborn} & sh {stubborn}"], None, 1.0)
+    both = pids.read_text().split()
+    assert len(both) == 2
+    eventually(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in both))

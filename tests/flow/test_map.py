@@ -17,7 +17,7 @@ from muster.errors import MusterError, Unreachable
 from muster.flow.limits.breaker import Breaker, Pause
 from muster.flow.limits.governor import Governor, Limits
 from muster.flow.mapping.backend import Sight
-from muster.flow.mapping.scheduler import CLEAR_TRIES, FIRST_LOOK, HALF_MADE, Plan, Scheduler
+from muster.flow.mapping.scheduler import CLEAR_TRIES, FIRST_LOOK, HALF_MADE, LAUNCHING, Plan, Scheduler
 from muster.flow.mapping.supervise import Rules
 from muster.flow.run import directory as runs
 from muster.flow.run.directory import Attempt
@@ -58,6 +58,13 @@ def test_all_of_them_are_done_once(tmp_path: Path) -> None:
         "what the last ones spent is in the day's sum too"
     )
     assert field.most <= 20
+
+
+def test_a_host_launches_only_a_few_agents_at_the_same_time(tmp_path: Path) -> None:
+    world = World(launch=(20.0, 30.0), works=(600.0, 900.0), memory=64 * 1024**3)
+    _, field, _ = simulate(tmp_path, 30, world, max_agents=30, start=30, launch_rate=100.0, burst=30)
+    # Each launch takes 20 seconds at least, so all that begin within 20 seconds are under way at the same time.
+    assert max(sum(0 <= other - begun < 20.0 for other in field.began) for begun in field.began) == LAUNCHING == 6
 
 
 def test_one_task_is_done_and_the_others_are_left_though_what_they_cost_counts(tmp_path: Path) -> None:
