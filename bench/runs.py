@@ -13,6 +13,8 @@ from unittest import mock
 
 from muster.flow.run import directory as runs
 from muster.flow.run import tasks
+from muster.flow.run.records import AttemptAgent, Finished, Outcome, RunInfo, Verified
+from muster.flow.run.results import Result
 
 #: How many runs are listed, how many tasks each of them has, and how many the large one has.
 RUNS, TASKS, LARGE = 50, 60, 2000
@@ -26,22 +28,21 @@ def make(home: Path, name: str, count: int, created: float = CREATED) -> runs.Ru
     """Write a finished run of `improve` with `count` tasks; each has a transcript, a recording, changes and a verdict."""
     items = [f"tests/test_{number // 20}.py::test_{number}" for number in range(count)]
     found = [one._replace(fields={**one.fields, "role": "worker", "status": "failing"}) for one in _tasks(items)]
-    about = {"kind": "improve", "created": created, "type": "claude", "repo": "/home/ann/shop", "base": "b" * 40}
-    run = runs.make(str(home), name, about, found)
+    info = RunInfo(kind="improve", created=created, type="claude", repo="/home/ann/shop", base="b" * 40)
+    run = runs.make(str(home), name, info, found)
     for number, one in enumerate(found):
-        begun = created + number
-        agent = {"name": f"{name}-{number}", "place": "", "address": f"{name}-{number}", "begun": begun}
+        began = created + number
+        agent = AttemptAgent(f"{name}-{number}", "", f"{name}-{number}", began)
         attempt = run.begin(one.id, 1, agent, one.prompt)
-        run.event("launch", begun, task=one.id, attempt=1)
-        outcome = OUTCOMES[number % len(OUTCOMES)]
-        claimed = {"version": 1, "outcome": outcome, "summary": "Changed one line.", "escalate": [], "artifacts": []}
-        told: dict[str, Any] = {"outcome": outcome, "reason": "", "seconds": 60.0, "summary": "Changed one line."}
-        told |= {"tokens": 1000, "cost_usd": 0.05, "branch": f"muster/{name}-{number}", "commits": 1, "final": True}
-        run.end(attempt, {**told, "claimed": claimed})
-        run.event("outcome", begun + 60, task=one.id, attempt=1, outcome=outcome)
+        run.event("launch", began, task=one.id, attempt=1)
+        ended = Outcome(OUTCOMES[number % len(OUTCOMES)], seconds=60.0, summary="Changed one line.", final=True)
+        claimed = Result(ended.outcome, ended.summary)
+        branch = f"muster/{name}-{number}"
+        run.end(attempt, ended._replace(tokens=1000, cost_usd=0.05, branch=branch, commits=1, claimed=claimed))
+        run.event("outcome", began + 60, task=one.id, attempt=1, outcome=ended.outcome)
         run.clear(attempt)
-        _leave(Path(attempt.folder), begun)
-        runs.write(run.path("tasks", one.id, "verified.json"), _verdict(one.item, outcome))
+        _leave(Path(attempt.folder), began)
+        run.save_verified(one.id, _verified(one.item, ended.outcome))
     tests = [
         {"id": item, "file": item.partition("::")[0], "line": 7, "status": "failing", "seconds": 1.0, "blocks": []}
         | {"outcomes": {item: ["failed", "failed"]}, "case": {"id": item, "outcome": "failed", "text": FAILURE}}
@@ -49,7 +50,7 @@ def make(home: Path, name: str, count: int, created: float = CREATED) -> runs.Ru
     ]
     groups = [{"why": "assert 1 == 2", "functions": items[at : at + 20]} for at in range(0, count, 20)]
     runs.write(run.path("baseline.json"), {"version": 1, "commit": "b" * 40, "tests": tests, "groups": groups})
-    runs.write(run.path("finished.json"), {"t": created + count + 60, "outcomes": {}})
+    run.save(Finished(created + count + 60))
     return run
 
 
@@ -57,22 +58,30 @@ def _tasks(items: list[str]) -> list[tasks.Task]:
     return tasks.tasks(tasks.items("".join(f"{item}\n" for item in items)), "Improve {item}.", ())
 
 
-def _verdict(item: str, outcome: str) -> dict[str, Any]:
-    seen = {"t": CREATED, "seconds": 2.0, "late": False, "outcomes": {item: "passed"}, "texts": {item: FAILURE}}
-    told = {"attempt": 1, "claimed": outcome, "base": "b" * 40, "unit": "d" * 40, "words": "passed 3 of 3 times"}
-    told |= {"result": "fixed" if outcome == "ok" else "refused", "ok": outcome == "ok", "kept_out": []}
-    return {**told, "implementation": ["shop/cart.py"], "other": [], "evidence": [{**seen, "errors": {}}] * 3}
+def _verified(item: str, outcome: str) -> Verified:
+    run = {"t": CREATED, "seconds": 2.0, "late": False, "outcomes": {item: "passed"}, "texts": {item: FAILURE}}
+    return Verified(
+        attempt=1,
+        ok=outcome == "ok",
+        result="fixed" if outcome == "ok" else "refused",
+        reason="passed 3 of 3 times",
+        claimed=outcome,
+        base="b" * 40,
+        unit="d" * 40,
+        implementation=("shop/cart.py",),
+        evidence=({**run, "errors": {}},) * 3,
+    )
 
 
-def _leave(folder: Path, begun: float) -> None:
-    rows: list[dict[str, Any]] = [{"t": begun, "role": "user", "text": "Improve it."}]
+def _leave(folder: Path, began: float) -> None:
+    rows: list[dict[str, Any]] = [{"t": began, "role": "user", "text": "Improve it."}]
     for step in range(20):
         output = f"line {step} of the output\n" * 10
         call = {"name": "Bash", "input": {"command": f"make step-{step}"}, "output": output, "exit_code": 0}
-        rows.append({"t": begun + step, "role": "assistant", "text": f"Now step {step}. " * 5})
-        rows.append({"t": begun + step + 0.5, "role": "tool", "text": "Bash", "tool": call})
+        rows.append({"t": began + step, "role": "assistant", "text": f"Now step {step}. " * 5})
+        rows.append({"t": began + step + 0.5, "role": "tool", "text": "Bash", "tool": call})
     (folder / "transcript.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    header = {"version": 2, "width": 80, "height": 24, "timestamp": int(begun)}
+    header = {"version": 2, "width": 80, "height": 24, "timestamp": int(began)}
     cast = [header, *([at / 10, "o", f"\x1b[32mstep\x1b[0m {at} of the recording\r\n"] for at in range(100))]
     (folder / "recording.cast").write_text("".join(json.dumps(line) + "\n" for line in cast))
     (folder / "diff.patch").write_text(DIFF)

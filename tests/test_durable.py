@@ -12,6 +12,7 @@ from muster.flow.limits.budget import Spend
 from muster.flow.limits.settings import SYNC_SECONDS, Ledger
 from muster.flow.run import directory as runs
 from muster.flow.run import tasks
+from muster.flow.run.records import AttemptAgent, Outcome, RunInfo
 
 
 class Disk:
@@ -71,7 +72,7 @@ def disk(monkeypatch: pytest.MonkeyPatch, no_waiting_for_the_disk: None) -> Disk
 @pytest.fixture
 def run(tmp_path: Path, disk: Disk) -> runs.Run:
     found = tasks.tasks(tasks.items("a\nb\n"), "Do {item}.", ())
-    return runs.make(str(tmp_path), "map-1", {"created": 1.0}, found)
+    return runs.make(str(tmp_path), "map-1", RunInfo(created=1.0), found)
 
 
 def test_what_was_asked_for_is_on_the_disk_when_a_run_begins(run: runs.Run, disk: Disk) -> None:
@@ -80,9 +81,9 @@ def test_what_was_asked_for_is_on_the_disk_when_a_run_begins(run: runs.Run, disk
 
 def test_who_has_a_task_and_what_came_of_it_is_on_the_disk_before_the_run_goes_on(run: runs.Run, disk: Disk) -> None:
     one = run.tasks()[0]
-    attempt = run.begin(one.id, 1, {"name": "map-1-1"}, one.prompt)
+    attempt = run.begin(one.id, 1, AttemptAgent("map-1-1"), one.prompt)
     assert disk.has(os.path.join(attempt.folder, "agent.json"))
-    run.end(attempt, {"outcome": "ok", "final": True, "cost_usd": 1.0})
+    run.end(attempt, Outcome(outcome="ok", final=True, cost_usd=1.0))
     assert disk.has(os.path.join(attempt.folder, "outcome.json"))
     for name in ("verified.json", "../../plan.json", "../../finished.json"):
         path = os.path.normpath(run.path("tasks", one.id, name))
@@ -92,8 +93,8 @@ def test_who_has_a_task_and_what_came_of_it_is_on_the_disk_before_the_run_goes_o
 
 def test_what_can_be_made_again_does_not_wait_for_the_disk(run: runs.Run, disk: Disk) -> None:
     one = run.tasks()[0]
-    attempt = run.begin(one.id, 1, {"name": "map-1-1"}, one.prompt)
-    run.end(attempt, {"outcome": "ok", "final": True})
+    attempt = run.begin(one.id, 1, AttemptAgent("map-1-1"), one.prompt)
+    run.end(attempt, Outcome(outcome="ok", final=True))
     before = disk.calls
     run.clear(attempt)
     run.event("outcome", 1.0, task=one.id)

@@ -22,6 +22,7 @@ from muster import git, store
 from muster.cli import main as cli
 from muster.errors import MusterError
 from muster.flow.run import directory as runs
+from muster.flow.run.records import AttemptAgent, Outcome
 from muster.providers.local import LocalHost
 from muster.report import run_page
 
@@ -77,7 +78,9 @@ def test_a_kept_summary_is_never_older_than_the_run(tmp_path: Path) -> None:
     assert run.overview()["outcomes"] == {"ok": 3, "blocked": 1, "failed": 1}
     last = run.tasks()[-1]
     with run.holding():
-        run.end(run.begin(last.id, 2, {"name": "again"}, "again"), {"outcome": "ok", "final": True, "cost_usd": 1.0})
+        run.end(
+            run.begin(last.id, 2, AttemptAgent(name="again"), "again"), Outcome(outcome="ok", final=True, cost_usd=1.0)
+        )
         assert run.overview()["outcomes"] == {"ok": 4, "failed": 1}, "what is being changed is not taken from a summary"
         run.event("again", 1.0, task=last.id, attempt=2, outcome="ok")
     assert run.overview()["outcomes"] == {"ok": 4, "failed": 1}

@@ -18,8 +18,9 @@ from muster import Agent, Status
 from muster.errors import MusterError, Unreachable
 from muster.flow.limits.governor import HostLoad, Spend
 from muster.flow.limits.settings import Today
-from muster.flow.mapping.backend import Key, Sight
+from muster.flow.mapping.backend import Harvest, Key, Sight
 from muster.flow.run.directory import Attempt
+from muster.flow.run.records import Outcome
 from muster.flow.run.tasks import Task
 
 GB = 1 << 30
@@ -224,9 +225,9 @@ class SimField(Truth):
     # Agents
 
     def launch(self, task: Task, attempt: Attempt) -> None:
-        place = str(attempt.agent["place"])
+        place = attempt.agent.place
         self.reach(place)
-        if self.begins(place, str(attempt.agent["name"])) is None:
+        if self.begins(place, attempt.agent.name) is None:
             raise MusterError("no space left for the agent: /x", "muster gc shows what can be removed")
         self.runs[task.id] += 1
         if self.chance.random() < self.world.cut:
@@ -268,20 +269,20 @@ class SimField(Truth):
         return Status(agent, "", "local", "ready", since=one.begun, now=self.t, result=result)
 
     def tell(self, attempt: Attempt, text: str, answer: bool) -> None:
-        if one := self.agents[str(attempt.agent["place"])].get(str(attempt.agent["name"])):
+        if one := self.agents[attempt.agent.place].get(attempt.agent.name):
             one.told, one.heard = one.told + 1, self.lands
 
-    def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
-        self.reach(str(attempt.agent["place"]))
-        one = self.agents[str(attempt.agent["place"])].get(str(attempt.agent["name"]))
+    def harvest(self, task: Task, attempt: Attempt) -> Harvest:
+        self.reach(attempt.agent.place)
+        one = self.agents[attempt.agent.place].get(attempt.agent.name)
         if one is None:
-            return {"harvest_errors": ["gone"]}
+            return Harvest(Outcome(harvest_errors=("gone",)))
         cost, tokens = self.used(one)
-        return {"harvest_errors": [], "cost_usd": cost, "tokens": tokens}
+        return Harvest(Outcome(cost_usd=cost, tokens=tokens))
 
     def clear(self, attempt: Attempt) -> None:
-        self.reach(str(attempt.agent["place"]))
+        self.reach(attempt.agent.place)
         if self.unclear < self.world.stuck:
             self.unclear += 1
             raise MusterError("it does not go away")
-        self.ends(str(attempt.agent["place"]), str(attempt.agent["name"]))
+        self.ends(attempt.agent.place, attempt.agent.name)

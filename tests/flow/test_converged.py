@@ -14,6 +14,8 @@ from muster import Fleet
 from muster.flow.improving import converged
 from muster.flow.run import directory as runs
 from muster.flow.run.directory import Run
+from muster.flow.run.records import Ahead, AttemptAgent, Outcome, RunInfo, Verified
+from muster.flow.run.results import Result
 from muster.flow.run.tasks import Task
 from muster.flow.suite.baseline import Baseline
 
@@ -24,14 +26,14 @@ def begun(world: World, name: str, items: Sequence[str] = (), base: str = "") ->
     tasks = [
         Task(f"000{number}-t", number, item, {"role": "worker"}, "", (), base) for number, item in enumerate(items)
     ]
-    about = {"kind": "improve", "repo": str(world.repo), "base": base or world.git("rev-parse", "HEAD")}
-    return runs.make(str(world.muster_home), name, about, tasks)
+    info = RunInfo(kind="improve", repo=str(world.repo), base=base or world.git("rev-parse", "HEAD"))
+    return runs.make(str(world.muster_home), name, info, tasks)
 
 
 def told(run: Run, number: int, *texts: str, attempt: int = 1, t: float = 1.0) -> None:
     """An agent of the run has escalated something."""
-    begun = run.begin(run.tasks()[number].id, attempt, {"name": "a"}, "")
-    run.end(begun, {"outcome": "ok", "final": True, "t": t, "claimed": {"escalate": list(texts)}})
+    begun = run.begin(run.tasks()[number].id, attempt, AttemptAgent(name="a"), "")
+    run.end(begun, Outcome(outcome="ok", final=True, t=t, claimed=Result("ok", "", escalate=texts)))
 
 
 # Work in open branches
@@ -53,9 +55,9 @@ def delivered(world: World) -> World:
     world.git("checkout", "-q", "main")
     accepted = [{"name": "0000-t", "collapsed": ["0001-t"]}]
     runs.write(run.path("delivery.json"), {"commit": commit, "branch": "muster-run/fix", "accepted": accepted})
-    runs.write(run.path("ahead.json"), {"fixed": {"t.py::one": "0000-t", "t.py::two": "0000-t", "t.py::x": "0009-t"}})
+    run.save(Ahead(fixed={"t.py::one": "0000-t", "t.py::two": "0000-t", "t.py::x": "0009-t"}))
     (Path(run.folder) / "tasks" / "0001-t").mkdir()
-    runs.write(run.path("tasks", "0001-t", "verified.json"), {"tests": ["t.py::three"]})
+    run.save_verified("0001-t", Verified(result="fixed", tests=("t.py::three",)))
     return world
 
 
@@ -156,6 +158,8 @@ WRITER = """
 import sys, time
 from muster.flow.improving import converged as memory
 from muster.flow.run import directory as runs
+from muster.flow.run.records import AttemptAgent, Outcome
+from muster.flow.run.results import Result
 from muster import Fleet
 from muster.flow.suite.baseline import Baseline, Standing
 from muster.flow.suite.collect import Function
@@ -171,7 +175,8 @@ runs.read = slow
 fleet = Fleet()
 for number in range(20):
     for task in run.tasks():
-        run.end(run.begin(task.id, 1, {"name": "a"}, ""), {"outcome": "ok", "t": 1, "claimed": {"escalate": ["x" * number + who]}})
+        attempt = run.begin(task.id, 1, AttemptAgent("a"), "")
+        run.end(attempt, Outcome("ok", t=1, claimed=Result("ok", "", escalate=("x" * number + who,))))
     memory.escalate(home, run)
     tests = [Standing(Function(f"{who}.py::{'t' * number}", "a.py", 1, 1, "", ()), "passing", {})]
     memory.converge(fleet, run, Baseline("HEAD", tuple(tests), (), 1), "claude", "", {"HEAD": [tests[0].function.id]})
@@ -199,8 +204,10 @@ def test_two_processes_lose_nothing_of_what_the_other_wrote(world: World) -> Non
 def test_a_run_is_shown_with_the_difference_to_the_one_before(world: World) -> None:
     one, two = begun(world, "one", ["a", "b"]), begun(world, "two", ["a", "b"])
     for run, number, outcome, cost in ((one, 0, "blocked", 1.5), (two, 0, "ok", 0.25), (two, 1, "ok", 0.5)):
-        attempt = run.begin(run.tasks()[number].id, 1, {"name": "a"}, "")
-        run.end(attempt, {"outcome": outcome, "final": True, "t": 1, "claimed": {}, "cost_usd": cost, "tokens": 10})
+        attempt = run.begin(run.tasks()[number].id, 1, AttemptAgent(name="a"), "")
+        run.end(
+            attempt, Outcome(outcome=outcome, final=True, t=1, claimed=Result(outcome, ""), cost_usd=cost, tokens=10)
+        )
     shown = [line.split() for line in world.ok("runs", "show", "two").stdout.splitlines()]
     assert ["RUN", "two", "SINCE"] in shown and ["launched", "2", "+1"] in shown and ["blocked", "0", "-1"] in shown
     assert ["spent", "$0.75", "-$0.75"] in shown

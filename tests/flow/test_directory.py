@@ -7,23 +7,25 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from muster.errors import NotFound, Refused, UsageError
 from muster.flow.run import directory as runs
+from muster.flow.run.records import AttemptAgent, Control, Finished, Outcome, RunInfo
 from muster.flow.run.tasks import items, tasks
 
 TASKS = tasks(items("one\ntwo"), "Look at {item}", [])
 
 
-def made(home: Path, name: str = "map-1", **about: object) -> runs.Run:
-    return runs.make(str(home), name, {"digest": "d", "type": "command", **about}, TASKS)
+def made(home: Path, name: str = "map-1", **info: Any) -> runs.Run:
+    return runs.make(str(home), name, RunInfo(digest="d", type="command")._replace(**info), TASKS)
 
 
 def test_a_run_is_made_whole_and_only_once(tmp_path: Path) -> None:
     run = made(tmp_path)
-    assert run.tasks() == TASKS and run.about()["digest"] == "d"
+    assert run.tasks() == TASKS and run.info.digest == "d"
     with pytest.raises(Refused, match="there is a run map-1 already"):
         made(tmp_path)
     assert os.listdir(tmp_path / "runs") == ["map-1"]
@@ -40,12 +42,12 @@ def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_attempts_are_what_the_files_say(tmp_path: Path) -> None:
     run = made(tmp_path)
-    one = run.begin(TASKS[0].id, 1, {"name": "a", "place": ""}, "Look at one")
+    one = run.begin(TASKS[0].id, 1, AttemptAgent(name="a", place=""), "Look at one")
     assert [attempt.outcome for attempt in run.attempts(TASKS[0].id)] == [None]
-    run.end(one, {"outcome": "failed", "final": False, "cost_usd": 1.0})
+    run.end(one, Outcome(outcome="failed", final=False, cost_usd=1.0))
     run.end(
-        run.begin(TASKS[0].id, 2, {"name": "a-2", "place": ""}, "again"),
-        {"outcome": "ok", "final": True, "cost_usd": 0.5},
+        run.begin(TASKS[0].id, 2, AttemptAgent(name="a-2", place=""), "again"),
+        Outcome(outcome="ok", final=True, cost_usd=0.5),
     )
     (Path(run.folder) / "tasks" / TASKS[0].id / "attempt-3").mkdir()  # killed before it wrote who gets it
     (Path(run.folder) / "tasks" / TASKS[0].id / "attempt-x").mkdir()
@@ -61,10 +63,10 @@ def test_attempts_are_what_the_files_say(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_as_none(tmp_path: Path) -> None:
     run = made(tmp_path)
-    run.end(run.begin(TASKS[0].id, 1, {"name": "a"}, "x"), {"outcome": "ok", "final": True})
+    run.end(run.begin(TASKS[0].id, 1, AttemptAgent(name="a"), "x"), Outcome(outcome="ok", final=True))
     (Path(run.folder) / "tasks" / TASKS[0].id / "attempt-1" / "outcome.json").write_text("{half")
     (Path(run.folder) / "control.json").write_text("[]")
-    assert run.attempts(TASKS[0].id)[0].outcome is None and run.control() == {}
+    assert run.attempts(TASKS[0].id)[0].outcome is None and run.control() == Control()
 
 
 def test_events_are_lines_that_a_reader_sees_whole(tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_wishes_of_several_people_at_once_are_all_kept(tmp_path: Path) -> None:
     ]
     for process in [subprocess.Popen([sys.executable, "-c", code]) for code in codes]:
         assert process.wait() == 0
-    assert len(run.control()) == 400
+    assert len(json.loads(Path(run.path("control.json")).read_text())) == 400
 
 
 def test_an_event_for_which_there_is_no_room_spoils_no_other(tmp_path: Path) -> None:
@@ -147,16 +149,16 @@ def test_an_unfinished_run_of_the_same_input_is_found(tmp_path: Path) -> None:
     other = made(tmp_path, "other", digest="e")
     found = runs.unfinished(str(tmp_path), "d")
     assert found and found.name == run.name
-    runs.write(run.path("finished.json"), {"t": 1})
+    run.save(Finished(1.0))
     assert runs.unfinished(str(tmp_path), "d") is None and runs.unfinished(str(tmp_path), "e")
     assert {one.name for one in runs.all_runs(str(tmp_path))} == {"map-1", other.name}
-    assert json.loads(Path(run.path("finished.json")).read_text()) == {"t": 1}
+    assert run.finished() == Finished(1.0)
 
 
 def test_a_run_is_compared_with_the_one_before_that_did_the_same(tmp_path: Path) -> None:
     first = made(tmp_path, "first", repo="/r", created=1.0)
     made(tmp_path, "other", repo="/r", created=2.0, prompt="something else")
-    made(tmp_path, "gathered", repo="/r", created=3.0, gathered=["x"])
+    made(tmp_path, "gathered", repo="/r", created=3.0, sources=(("x", "", ""),))
     last = made(tmp_path, "last", repo="/r", created=4.0)
     made(tmp_path, "later", repo="/r", created=5.0)
     found = runs.before(str(tmp_path), last)
@@ -164,5 +166,5 @@ def test_a_run_is_compared_with_the_one_before_that_did_the_same(tmp_path: Path)
 
 
 def test_a_run_of_which_nothing_was_begun_is_planned(tmp_path: Path) -> None:
-    assert runs.make(str(tmp_path), "dry", {"digest": "d"}, []).state() == "planned"
+    assert runs.make(str(tmp_path), "dry", RunInfo(digest="d"), []).state() == "planned"
     assert made(tmp_path).state() == "interrupted"

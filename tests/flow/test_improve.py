@@ -23,6 +23,7 @@ from muster.flow.reducing import delivery
 from muster.flow.review import paths
 from muster.flow.run import directory as runs
 from muster.flow.run.directory import Run
+from muster.flow.run.records import AttemptAgent, Outcome, RunInfo
 from muster.flow.run.tasks import Task
 from muster.flow.suite import execute
 from muster.flow.suite.baseline import Baseline, Group, Standing
@@ -712,9 +713,10 @@ def begun(world: World, tests: dict[str, str], base: str = "") -> tuple[Fleet, s
     """A run of which the baseline is known: test functions by their status."""
     base = base or world.git("rev-parse", "HEAD")
     spec = Spec(Address(""), "replay")
-    about = {"kind": "improve", "repo": str(world.repo), "source": str(world.repo), "base": base, "type": "replay"}
+    repo = str(world.repo)
+    info = RunInfo(kind="improve", repo=repo, source=repo, base=base, type="replay")
     made = [Task(f"000{n}-t", n, id, {"role": "worker"}, "", (), base) for n, id in enumerate(tests)]
-    run = runs.make(str(world.muster_home), "fix", about, made)
+    run = runs.make(str(world.muster_home), "fix", info, made)
     found = [Function(id, id.split("::")[0], 1, 2, "", (id,)) for id in tests]
     outcome = {"passing": "passed", "failing": "failed"}
     standings = [Standing(one, tests[one.id], {one.id: [outcome[tests[one.id]]]}) for one in found]
@@ -741,8 +743,8 @@ def test_one_branch_that_comes_to_no_tree_does_not_keep_the_others_from_being_ve
     odd = commit(world, {"tox.ini/x.py": "x = 1\n"})
     fleet, wish, run, before = begun(world, {"test_a.py::test_x": "passing", "test_a.py::test_y": "passing"}, base)
     said: list[dict[str, Any]] = []
-    for task, tip in zip(run.tasks(), (odd, None), strict=True):
-        run.end(run.begin(task.id, 1, {"name": "a"}, ""), {"outcome": "ok", "final": True, "tip": tip})
+    for task, tip in zip(run.tasks(), (odd, ""), strict=True):
+        run.end(run.begin(task.id, 1, AttemptAgent(name="a"), ""), Outcome(outcome="ok", final=True, tip=tip))
     stages.verify(fleet, wish, run, before, said.append)
     assert {event["task"]: event["outcome"] for event in said} == {"0000-t": "refused", "0001-t": "unchanged"}
     assert "there is no such tree" in next(event["reason"] for event in said if event["task"] == "0000-t")
@@ -960,9 +962,9 @@ def test_a_branch_that_does_not_begin_at_its_base_takes_no_commit_of_the_users_b
     found = report(world, "fix", "test_total")
     assert found["result"] == result, found
     if result == "refused":
-        assert "conflicts with commits of yours in notes.txt" in found["words"] and not told["commit"]
+        assert "conflicts with commits of yours in notes.txt" in found["reason"] and not told["commit"]
         return
-    assert "only its own changes are taken" in found["words"]
+    assert "only its own changes are taken" in found["reason"]
     assert world.git("diff", "--name-only", "main", "muster-run/fix") == "shop.py"
     assert world.git("diff", "--shortstat", "main", "muster-run/fix").endswith("1 insertion(+), 1 deletion(-)")
 
@@ -989,7 +991,7 @@ def test_a_change_without_an_effect_on_its_test_is_no_fix(world: World, tmp_path
     )
     told = improved(world, tmp_path, "--run", "fix", "--times", "1")
     found = report(world, "fix", "test_c")
-    assert (found["result"], found["words"]) == ("refused", "test_shop.py::test_c passes without the change, too")
+    assert (found["result"], found["reason"]) == ("refused", "test_shop.py::test_c passes without the change, too")
     assert {one["path"] for one in found["kept_out"]} >= {".env", "node_modules/x/i.js"}
     assert subjects(world, "muster-run/fix") == ["Call upper"] and told["funnel"]["refused"] == 1
 

@@ -21,6 +21,7 @@ from muster.flow.mapping.scheduler import CLEAR_TRIES, FIRST_LOOK, HALF_MADE, LA
 from muster.flow.mapping.supervise import Rules
 from muster.flow.run import directory as runs
 from muster.flow.run.directory import Attempt
+from muster.flow.run.records import AttemptAgent, Outcome, RunInfo
 from muster.flow.run.tasks import Task, items, tasks
 
 from ..support import events
@@ -37,7 +38,7 @@ def simulate(
     tmp_path: Path, count: int, world: World, *, retries: int = 1, stall: float = 1800.0, **limits: Any
 ) -> tuple[dict[str, Any], SimField, Scheduler]:
     made = tasks(items("".join(f"t{n}\n" for n in range(count))), "Look at {item}", [])
-    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    run = runs.make(str(tmp_path), "sim-1", RunInfo(digest="d", type="sim"), made)
     field = SimField(world)
     governor = Governor(Limits(**{"max_agents": 50, **limits}), field.now())
     plan = Plan(tuple(f"h{n}" for n in range(world.hosts)), Rules(True, stall), retries)
@@ -69,9 +70,9 @@ def test_a_host_launches_only_a_few_agents_at_the_same_time(tmp_path: Path) -> N
 
 def test_one_task_is_done_and_the_others_are_left_though_what_they_cost_counts(tmp_path: Path) -> None:
     made = tasks(items("a\nb\nc\n"), "Look at {item}", [])
-    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
-    over = run.begin(made[0].id, 1, {"name": "", "place": "h0"}, "")
-    run.end(over, {"outcome": "ok", "cost_usd": 7.0, "tokens": 1, "kept": True, "final": True})
+    run = runs.make(str(tmp_path), "sim-1", RunInfo(digest="d", type="sim"), made)
+    over = run.begin(made[0].id, 1, AttemptAgent(name="", place="h0"), "")
+    run.end(over, Outcome(outcome="ok", cost_usd=7.0, tokens=1, keep_agent=True, final=True))
     field, plan = SimField(World(hosts=1)), Plan(("h0",), Rules(True), only=frozenset({made[1].id}))
     governor = Governor(Limits(max_agents=5), field.now())
     assert Scheduler(run, plan, governor, Breaker(), field, lambda event: None, random.Random(2).random).go()
@@ -132,7 +133,7 @@ def test_a_run_that_holds_itself_back_is_lifted_by_a_person(tmp_path: Path) -> N
     ends = (("ok", 0.0), ("launch", 1.0))
     field = SimField(World(ends=ends))
     made = tasks(items("".join(f"t{n}\n" for n in range(40))), "Look at {item}", [])
-    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    run = runs.make(str(tmp_path), "sim-1", RunInfo(digest="d", type="sim"), made)
     asked: list[float] = []
 
     def say(event: dict[str, Any]) -> None:
@@ -211,11 +212,11 @@ def test_where_all_fail_the_run_ends_also_for_those_that_were_to_be_tried_again(
 
 def test_an_agent_that_a_killed_process_left_is_cleared_away_also_when_all_is_done(tmp_path: Path) -> None:
     made = tasks(items("one"), "Look at {item}", [])
-    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
-    attempt = run.begin(made[0].id, 1, {"name": "sim-1-0001", "place": "h0", "address": "x"}, "x")
+    run = runs.make(str(tmp_path), "sim-1", RunInfo(digest="d", type="sim"), made)
+    attempt = run.begin(made[0].id, 1, AttemptAgent(name="sim-1-0001", place="h0", address="x"), "x")
     field = SimField(World())
     field.launch(made[0], attempt)
-    run.end(attempt, {"outcome": "ok", "final": True})
+    run.end(attempt, Outcome(outcome="ok", final=True))
     governor = Governor(Limits(), field.now())
     scheduler = Scheduler(run, Plan(("h0",)), governor, Breaker(), field, lambda event: None, random.random)
     assert scheduler.go() and not any(field.agents.values())
@@ -263,8 +264,8 @@ def test_an_agent_that_was_only_half_made_is_made_anew_in_the_same_attempt(tmp_p
             self.half = False
 
     made = tasks(items("one"), "Look at {item}", [])
-    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
-    attempt = run.begin(made[0].id, 1, {"name": "sim-1-0001", "place": "h0", "address": "x"}, "x")
+    run = runs.make(str(tmp_path), "sim-1", RunInfo(digest="d", type="sim"), made)
+    attempt = run.begin(made[0].id, 1, AttemptAgent(name="sim-1-0001", place="h0", address="x"), "x")
     field = Field(World())
     field.launch(made[0], attempt)
     governor = Governor(Limits(), field.now())
@@ -296,7 +297,7 @@ def test_an_agent_that_cannot_be_cleared_away_is_tried_again_and_then_named(tmp_
     kinds = Counter(event["kind"] for event in scheduler.run.events())
     assert (kinds["uncleared"], kinds["left"]) == (CLEAR_TRIES - 1, 0)
     made = tasks(items("one"), "Look at {item}", [])
-    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    run = runs.make(str(tmp_path), "sim-1", RunInfo(digest="d", type="sim"), made)
     field = SimField(World(stuck=100))
     plan = Plan(("h0",), Rules(True))
     assert Scheduler(
@@ -321,9 +322,9 @@ def test_the_words_of_an_agent_that_failed_steer_nothing(tmp_path: Path, words: 
 def test_a_canary_that_a_killed_process_had_flying_holds_nobody_up(tmp_path: Path) -> None:
     made = tasks(items("".join(f"t{n}\n" for n in range(5))), "Look at {item}", [])
     for name, begun in (("gone", False), ("half", True)):
-        run = runs.make(str(tmp_path), name, {"digest": "d", "type": "sim"}, made)
+        run = runs.make(str(tmp_path), name, RunInfo(digest="d", type="sim"), made)
         if begun:  # written down, and no agent came of it
-            run.begin(made[0].id, 1, {"name": f"{name}-0001", "place": "h0", "address": "x"}, "x")
+            run.begin(made[0].id, 1, AttemptAgent(f"{name}-0001", "h0", "x"), "x")
         field, breaker = SimField(World()), Breaker()
         breaker.pauses[None] = Pause(field.now(), "launch", "", "environment", "many failed")
         assert breaker.canary(field.now() + 100, made[0].id, ("h0",)) and breaker.pauses[None].flying
@@ -336,7 +337,7 @@ def test_a_canary_that_a_killed_process_had_flying_holds_nobody_up(tmp_path: Pat
 
 def test_a_run_in_which_nothing_can_be_launched_says_why(tmp_path: Path) -> None:
     made = tasks(items("one"), "Look at {item}", [])
-    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    run = runs.make(str(tmp_path), "sim-1", RunInfo(digest="d", type="sim"), made)
     field = SimField(World(memory=1 << 20))
     said: list[str] = []
 
@@ -361,7 +362,7 @@ def test_a_run_without_a_usable_host_says_what_is_wrong_with_each(tmp_path: Path
                 )
 
     made = tasks(items("one"), "Look at {item}", [])
-    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    run = runs.make(str(tmp_path), "sim-1", RunInfo(digest="d", type="sim"), made)
     field = Broken(World())
     said: list[str] = []
 
@@ -379,10 +380,10 @@ def test_a_run_without_a_usable_host_says_what_is_wrong_with_each(tmp_path: Path
 
 def test_agents_of_a_killed_process_count_towards_the_most_that_may_be_launched(tmp_path: Path) -> None:
     made = tasks(items("".join(f"t{n}\n" for n in range(20))), "Look at {item}", [])
-    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    run = runs.make(str(tmp_path), "sim-1", RunInfo(digest="d", type="sim"), made)
     for task in made[:4]:
-        begun = run.begin(task.id, 1, {"name": f"x-{task.number}", "place": "h0", "address": "x"}, "x")
-        run.end(begun, {"outcome": "ok", "final": True})
+        begun = run.begin(task.id, 1, AttemptAgent(f"x-{task.number}", "h0", "x"), "x")
+        run.end(begun, Outcome(outcome="ok", final=True))
     field = SimField(World())
     governor = Governor(Limits(agents=10), field.now())
     assert Scheduler(
@@ -394,10 +395,10 @@ def test_agents_of_a_killed_process_count_towards_the_most_that_may_be_launched(
 def test_limits_and_ends_that_people_asked_for_use_up_no_retry(tmp_path: Path) -> None:
     """With one retry: two interrupts, then a failure, then it goes well. And a limit is waited for also without any."""
     (task,) = tasks(items("one"), "Look at {item}", [])
-    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, [task])
+    run = runs.make(str(tmp_path), "sim-1", RunInfo(digest="d", type="sim"), [task])
     for number in (1, 2):
-        begun = run.begin(task.id, number, {"name": f"x-{number}", "place": "h0", "address": "x"}, "x")
-        run.end(begun, {"outcome": "cancelled", "final": False})
+        begun = run.begin(task.id, number, AttemptAgent(f"x-{number}", "h0", "x"), "x")
+        run.end(begun, Outcome(outcome="cancelled", final=False))
 
     class Field(SimField):
         def launch(self, task: Task, attempt: Attempt) -> None:
@@ -414,7 +415,7 @@ def test_limits_and_ends_that_people_asked_for_use_up_no_retry(tmp_path: Path) -
             status = super()._status(name, one, reset)
             return status._replace(last_line="API Error: 429 too many requests") if status.state == "failed" else status
 
-    run = runs.make(str(tmp_path), "sim-2", {"digest": "d", "type": "sim"}, [task])
+    run = runs.make(str(tmp_path), "sim-2", RunInfo(digest="d", type="sim"), [task])
     field = Limited(World())
     plan, governor = Plan(("h0",), Rules(True), retries=0), Governor(Limits(), field.now())
     assert Scheduler(run, plan, governor, Breaker(), field, lambda event: None, random.random).go()
@@ -440,7 +441,7 @@ def test_usage_is_looked_at_every_five_seconds_and_round_trips_grow_with_hosts_o
     seen = {}
     for count in (20, 400):
         made = tasks(items("".join(f"t{n}\n" for n in range(count))), "Look at {item}", [])
-        run = runs.make(str(tmp_path), f"sim-{count}", {"digest": "d", "type": "sim"}, made)
+        run = runs.make(str(tmp_path), f"sim-{count}", RunInfo(digest="d", type="sim"), made)
         field = Field(World(hosts=2, works=(300.0, 300.0), memory=1 << 40))
         governor = Governor(Limits(max_agents=400), field.now())
         plan = Plan(("h0", "h1"), Rules(True))
@@ -461,11 +462,11 @@ def test_nothing_is_launched_before_all_hosts_could_say_how_much_room_they_have(
 
 def test_what_agents_spent_while_nobody_looked_is_no_alarm(tmp_path: Path) -> None:
     made = tasks(items("".join(f"t{n}\n" for n in range(8))), "Look at {item}", [])
-    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
+    run = runs.make(str(tmp_path), "sim-1", RunInfo(digest="d", type="sim"), made)
     field = SimField(World(works=(1.0, 5.0), dollars=(1.0, 1.0)))
     for task in made:
         name = f"sim-1-{task.number:04d}"
-        field.launch(task, run.begin(task.id, 1, {"name": name, "place": "h0", "address": name}, "x"))
+        field.launch(task, run.begin(task.id, 1, AttemptAgent(name=name, place="h0", address=name), "x"))
     field.t += 1000  # all of them are done by now
     governor = Governor(Limits(expected_dollars=1.0), field.now())
     assert Scheduler(

@@ -19,12 +19,14 @@ from muster.errors import MusterError, Unreachable
 from muster.fanout import Crew
 from muster.flow.limits.breaker import Breaker, Pause
 from muster.flow.limits.governor import Governor, Limits
-from muster.flow.mapping.backend import Key, Sight
+from muster.flow.mapping.backend import Harvest, Key, Sight
 from muster.flow.mapping.fleet_backend import FleetField
 from muster.flow.mapping.scheduler import Plan, Scheduler
 from muster.flow.mapping.supervise import Rules
 from muster.flow.run import directory as runs
 from muster.flow.run.directory import Attempt, Run
+from muster.flow.run.records import AttemptAgent, Outcome, RunInfo
+from muster.flow.run.results import Result
 from muster.flow.run.tasks import Task, items, tasks
 
 from .sim import GB, Ended, One, SimField, World
@@ -53,7 +55,7 @@ def scheduled(
 ) -> Scheduler:
     if run is None:
         made = tasks(items("".join(f"t{n}\n" for n in range(count))), "Look at {item}", [])
-        run = runs.make(str(folder), "sim-1", {"digest": "d", "type": "sim"}, made)
+        run = runs.make(str(folder), "sim-1", RunInfo(digest="d", type="sim"), made)
     plan = Plan(tuple(f"h{n}" for n in range(field.world.hosts)), Rules(True, 1800.0), retries, reopen=reopen)
     governor = Governor(Limits(**{"max_agents": 50, **limits}), field.now())
     return Scheduler(run, plan, governor, breaker or Breaker(), field, lambda event: None, random.Random(2).random)
@@ -242,7 +244,7 @@ def test_an_agent_whose_work_cannot_be_had_and_that_cannot_be_ended_is_left_at_l
     """Its host answers all the time: nothing is hoped for from its return."""
 
     class Field(Bounded):
-        def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
+        def harvest(self, task: Task, attempt: Attempt) -> Harvest:
             raise MusterError("the folder cannot be written")
 
     run = scheduled(tmp_path, Field(World(works=(10, 20), stuck=1_000_000)), 2, retries=0)
@@ -262,7 +264,7 @@ def test_work_that_waits_for_its_host_is_not_given_up_because_the_machine_slept(
     field = Field(World(hosts=2, works=(9000, 9000)))
     run = scheduled(tmp_path, field, 20, retries=0, max_agents=20, start=20, task_seconds=100.0)
     assert run.go() and run.run.picture()["outcomes"] == {"over-budget": 20} and kinds(run.run)["outcome"] == 20
-    assert not any((run.run.attempts(task.id)[-1].outcome or {})["harvest_errors"] for task in run.run.tasks())
+    assert not any((run.run.attempts(task.id)[-1].outcome or Outcome()).harvest_errors for task in run.run.tasks())
 
 
 def test_a_host_that_does_not_answer_is_not_asked_for_the_work_of_each_agent_again_and_again(tmp_path: Path) -> None:
@@ -272,11 +274,9 @@ def test_a_host_that_does_not_answer_is_not_asked_for_the_work_of_each_agent_aga
     field = Field(World(hosts=2, works=(1000, 1000)))
     run = scheduled(tmp_path, field, 20, retries=0, max_agents=20, start=20, task_seconds=100.0)
     assert run.go() and run.run.picture()["outcomes"] == {"over-budget": 20}
-    ended = [(run.run.attempts(task.id)[-1].outcome or {}) for task in run.run.tasks()]
-    late = [one for one in ended if one["t"] > field.began_at + 500]
-    assert len(late) > 3 and not any(one["harvest_errors"] for one in ended), (
-        "their work is brought home when it is back"
-    )
+    ended = [(run.run.attempts(task.id)[-1].outcome or Outcome()) for task in run.run.tasks()]
+    late = [one for one in ended if one.t > field.began_at + 500]
+    assert len(late) > 3 and not any(one.harvest_errors for one in ended), "their work is brought home when it is back"
     assert kinds(run.run)["unharvested"] <= 2 * len(late)
 
 
@@ -362,8 +362,8 @@ def test_two_kills_leave_no_agent_behind(tmp_path: Path) -> None:
             self.half = False
 
     made = tasks(items("one\n"), "x {item}", [])
-    run = runs.make(str(tmp_path), "sim-1", {"digest": "d", "type": "sim"}, made)
-    agent = {"name": "sim-1-0001", "place": "h0", "address": "sim-1-0001@h0"}
+    run = runs.make(str(tmp_path), "sim-1", RunInfo(digest="d", type="sim"), made)
+    agent = AttemptAgent("sim-1-0001", "h0", "sim-1-0001@h0")
     field = Field(World(works=(5, 5)))
     field.launch(made[0], run.begin(made[0].id, 1, agent, "x"))
     with pytest.raises(Killed):
@@ -448,7 +448,7 @@ def test_a_harvest_that_never_goes_well_is_given_up(tmp_path: Path) -> None:
     class Field(Bounded):
         lasts = 3600.0
 
-        def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
+        def harvest(self, task: Task, attempt: Attempt) -> Harvest:
             raise MusterError("survey failed")
 
     run = scheduled(tmp_path, Field(World(works=(5, 5))))
@@ -457,9 +457,9 @@ def test_a_harvest_that_never_goes_well_is_given_up(tmp_path: Path) -> None:
 
 def test_what_agents_said_is_not_kept_in_memory(tmp_path: Path) -> None:
     class Field(Bounded):
-        def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
-            words = str(task.number).ljust(65_000, "s")
-            return {**super().harvest(task, attempt), "claimed": {"summary": words + "!"}, "summary": words}
+        def harvest(self, task: Task, attempt: Attempt) -> Harvest:
+            words, harvest = str(task.number).ljust(65_000, "s"), super().harvest(task, attempt)
+            return harvest._replace(outcome=harvest.outcome._replace(claimed=Result("ok", words + "!"), summary=words))
 
     run = scheduled(tmp_path, Field(World(works=(1, 2))), 100)
     tracemalloc.start()

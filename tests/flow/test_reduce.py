@@ -13,6 +13,7 @@ import pytest
 
 from muster.flow.reducing import delivery
 from muster.flow.run import directory as runs
+from muster.flow.run.records import AttemptAgent, Outcome, RunInfo
 from muster.flow.run.tasks import Task
 
 from ..conftest import World
@@ -188,8 +189,8 @@ def test_what_the_last_reduce_had_no_good_answer_to_is_asked_again(
     tmp_path: Path, role: str, outcome: str, t: float, again: bool
 ) -> None:
     task = Task("0001-x", 1, "x", {"item": "x", "role": role}, "Do it", (), "")
-    run = runs.make(str(tmp_path), "r", {}, [task])
-    run.end(run.begin(task.id, 1, {"name": "a"}, ""), {"outcome": outcome, "final": True, "t": t})
+    run = runs.make(str(tmp_path), "r", RunInfo(), [task])
+    run.end(run.begin(task.id, 1, AttemptAgent(name="a"), ""), Outcome(outcome=outcome, final=True, t=t))
     delivery.reopen(run, task, 10.0)
     assert run.attempts(task.id)[-1].final is not again
 
@@ -197,9 +198,9 @@ def test_what_the_last_reduce_had_no_good_answer_to_is_asked_again(
 def test_a_question_that_was_put_again_counts_as_it_was_answered_last(tmp_path: Path) -> None:
     roles = {"0001-a": "worker", "0002-a": "integrator", "0003-a": "integrator"}
     made = [Task(id, n, "a", {"item": "a", "role": role}, "", (), "") for n, (id, role) in enumerate(roles.items(), 1)]
-    run = runs.make(str(tmp_path), "r", {}, made)
+    run = runs.make(str(tmp_path), "r", RunInfo(), made)
     for task, outcome in zip(made, ("blocked", "failed", "ok"), strict=True):
-        run.end(run.begin(task.id, 1, {"name": "a"}, ""), {"outcome": outcome, "final": True})
+        run.end(run.begin(task.id, 1, AttemptAgent(name="a"), ""), Outcome(outcome=outcome, final=True))
     assert delivery.outcomes(run) == {"blocked": 1, "ok": 1}
 
 

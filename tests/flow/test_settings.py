@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from muster.flow.limits import settings as budget
 from muster.flow.limits.governor import Limits, Spend
 from muster.flow.run import directory
+from muster.flow.run.records import AttemptAgent, Outcome, RunInfo
 from muster.flow.run.tasks import items, tasks
 
 DAY = time.mktime((2026, 3, 1, 12, 0, 0, 0, 0, -1))
 
 
-def made(tmp_path: Path, name: str, **about: Any) -> directory.Run:
-    return directory.make(
-        str(tmp_path), name, {"type": "claude", "repo": "/r", **about}, tasks(items("one\ntwo"), "x", [])
-    )
+def made(tmp_path: Path, name: str, **info: Any) -> directory.Run:
+    info = {"type": "claude", "repo": "/r", **info}
+    return directory.make(str(tmp_path), name, RunInfo(**info), tasks(items("one\ntwo"), "x", []))
 
 
 def test_what_is_given_counts_before_what_is_configured() -> None:
@@ -89,8 +89,8 @@ def test_what_former_runs_came_to_is_expected_of_the_next(tmp_path: Path) -> Non
     assert budget.mean(str(tmp_path), "/r", "claude") == Spend(None, None, None)
     there = made(tmp_path, "one")
     for task, cost in zip(there.tasks(), (1.0, 3.0), strict=True):
-        attempt = there.begin(task.id, 1, {"address": "x"}, "")
-        there.end(attempt, {"outcome": "ok", "final": True, "cost_usd": cost, "tokens": 100, "seconds": 60.0})
+        attempt = there.begin(task.id, 1, AttemptAgent(address="x"), "")
+        there.end(attempt, Outcome(outcome="ok", final=True, cost_usd=cost, tokens=100, seconds=60.0))
     assert budget.mean(str(tmp_path), "/r", "claude") == Spend(2.0, 100, 60.0)
     assert budget.mean(str(tmp_path), "/elsewhere", "claude") == Spend(2.0, 100, 60.0), "better than nothing"
     assert budget.mean(str(tmp_path), "/r", "codex").dollars is None

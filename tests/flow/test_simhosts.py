@@ -15,6 +15,7 @@ import pytest
 from muster.flow.improving import converged
 from muster.flow.mapping import fleet_backend
 from muster.flow.run.directory import Run
+from muster.flow.run.records import Outcome
 
 from .sim import GB, IN_MEMORY, TROUBLED, World
 from .simhosts import BASE, Sim, SimHost
@@ -38,13 +39,13 @@ def held(sim: Sim, run: Run, count: int, most: int) -> dict[str, Any]:
     kept = {name for host in sim.there.values() for name in host.names}
     for task in picture["tasks"]:
         tries = run.attempts(task["id"])
-        told = tries[-1].outcome or {}
-        if told["outcome"] != "ok":
+        told = tries[-1].outcome or Outcome()
+        if told.outcome != "ok":
             continue
-        assert sim.here.refs[f"refs/heads/{told['branch']}"] == told["tip"] != BASE, "its branch is in the repository"
-        assert tries[-1].agent["name"] not in kept, "and the agent is gone from its host"
+        assert sim.here.refs[f"refs/heads/{told.branch}"] == told.tip != BASE, "its branch is in the repository"
+        assert tries[-1].agent.name not in kept, "and the agent is gone from its host"
         result = json.loads((Path(tries[-1].folder) / "result.json").read_text())
-        assert result["outcome"] == "ok" and told["commits"] == 1 and not told["harvest_errors"]
+        assert result["outcome"] == "ok" and told.commits == 1 and not told.harvest_errors
     return picture
 
 

@@ -85,7 +85,7 @@ class Directory:
         folder = self.folder / "tasks" / id / f"attempt-{number}"
         folder.mkdir(parents=True)
         files = {name: more.pop(name) for name in ("transcript", "cast", "diff", "prompt") if name in more}
-        agent = {"name": f"run-{id[:4]}", "place": "", "address": f"run-{id[:4]}", "begun": START + 10}
+        agent = {"name": f"run-{id[:4]}", "place": "", "address": f"run-{id[:4]}", "began": START + 10}
         (folder / "agent.json").write_text(json.dumps(agent))
         self.events.append({"t": START + 10, "kind": "launch", "task": id, "attempt": number})
         if outcome:
@@ -118,7 +118,7 @@ class Directory:
             "base": BASE,
             "result": result,
             "ok": result != "refused",
-            "words": words,
+            "reason": words,
         }
         known |= {"kept_out": [], "implementation": ["till/ledger.py"], "other": [], "unit": UNIT}
         evidence[0] |= {"texts": {"x::b": "E  no"}, "errors": {}}
@@ -158,7 +158,7 @@ def sample(folder: Path) -> Directory:
         "path": "tests/test_undo.py",
         "line": 4,
         "rule": "skip",
-        "words": "a test is skipped now",
+        "reason": "a test is skipped now",
         "allowed": False,
     }
     run.verify("0002-undo", "refused", "test_other is failed now", attempt=2, kept_out=[finding])
@@ -490,7 +490,7 @@ def nasty(folder: Path) -> Directory:
     )
     (folder / "usage.json").write_text(json.dumps({"models": {NASTY: {"input_tokens": 4}}}))
     (folder / "status.json").write_text(json.dumps({"why": NASTY, "last_line": NASTY}))
-    finding = {"path": NASTY, "line": 4, "rule": NASTY, "words": NASTY}
+    finding = {"path": NASTY, "line": 4, "rule": NASTY, "reason": NASTY}
     evidence = [{"outcomes": {NASTY: NASTY}, "texts": {NASTY: NASTY}, "errors": {NASTY: NASTY}}]
     run.verify(
         "0001-a",
@@ -548,7 +548,7 @@ DAMAGE = [
     b'{"outcome": ["x"], "final": true, "claimed": [], "number": 1e999, "t": NaN, "cost_usd": "much", "agent": 3, "kind": {}}',
     b'{"tests": [null, {"id": 3, "blocks": [1], "outcomes": [], "case": 4, "status": []}], "groups": [{"functions": {}}, 1]}',
     b'{"accepted": [1, {"name": {}, "collapsed": 3}], "left_out": [], "skipped": [], "fixed": 3, "name": 4, "created": "x"}',
-    b'{"result": "fixed", "ok": 3, "attempt": 1, "evidence": [3, {"outcomes": []}], "kept_out": [[]], "words": "\\ud800"}',
+    b'{"result": "fixed", "ok": 3, "attempt": 1, "evidence": [3, {"outcomes": []}], "kept_out": [[]], "reason": "\\ud800"}',
     b'{"role": 3}\n{"role": "tool", "tool": {"name": [], "input": {"command": {}}, "output": 3, "exit_code": "x"}, "t": 1e400}\n',
 ]
 

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         render.note(f"{word} {directory.name} (muster runs show {directory.name})")
         if dirty and new:
             render.note(f"it starts from your last commit: {dirty} changed files of yours are not in it")
-        if commit != directory.about().get("base") and not new:
+        if commit != directory.info.base and not new:
             render.note("your branch has moved since the run began; it goes on from where it began (--new begins anew)")
     display = map.Display(args.json, directory.folder)
     with holding(fleet, directory, display, new, "the same command"):
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
             return _dry(args, fleet, wish, directory, display)
         delivery.check(fleet, directory)
         if args.pr:
-            delivery.check_request(fleet, str(directory.about()["repo"]))
+            delivery.check_request(fleet, directory.info.repo)
         stages.resume(directory)
         done = directory.finished() or stages.go(fleet, wish, directory, display.say, display.shown)
         display.end()
@@ -270,12 +270,11 @@ def kept_out(run: Run) -> None:
 
 def _again(run: Run) -> str:
     """The words that go on with a run."""
-    about = run.about()
-    places = [f"@{place}" for place in about.get("places", []) if place]
-    permissions = str(about.get("permissions") or "ask")
-    words = ["muster", "improve", *about.get("paths", []), *places, "-a", str(about["type"]), "--run", run.name]
-    words += ["--permissions", permissions] if permissions != "ask" else []
-    return shlex.join([*words, *(["--", *args] if (args := about.get("args", [])) else [])])
+    info = run.info
+    places = [f"@{place}" for place in info.places if place]
+    words = ["muster", "improve", *info.paths, *places, "-a", info.type, "--run", run.name]
+    words += ["--permissions", info.permissions] if info.permissions != "ask" else []
+    return shlex.join([*words, *(["--", *info.args] if info.args else [])])
 
 
 def funnel(name: str, counts: dict[str, Any], since: dict[str, Any] | None = None) -> None:

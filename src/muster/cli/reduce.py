@@ -55,8 +55,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     with improve.holding(fleet, directory, display, new, f"muster reduce {directory.name}"):
         delivery.check(fleet, directory)
         if args.pr:
-            delivery.check_request(fleet, str(directory.about()["repo"]))
-        if directory.about().get("gathered"):
+            delivery.check_request(fleet, directory.info.repo)
+        if directory.info.sources:
             from ..flow.reducing import sources
 
             sources.take(fleet, wish, directory, display.say)
@@ -73,7 +73,7 @@ def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish, bool]
         directory = runs.find(fleet.home, args.names[0]) if len(args.names) == 1 else None
     except NotFound:
         directory = None
-    mapped = directory if directory is not None and directory.about().get("kind") != "improve" else None
+    mapped = directory if directory is not None and directory.info.kind != "improve" else None
     new = directory is None or mapped is not None
     if directory is None or mapped is not None:
         # Whoever made these is not known here, so no type resolves what conflicts unless one is named.
@@ -81,19 +81,19 @@ def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish, bool]
         wish = improve.wished(args, fleet)
         flow.check_integrator(fleet, wish)
         if mapped is not None:
-            spec = wish.map.spec._replace(source=str(mapped.about()["repo"]))
+            spec = wish.map.spec._replace(source=mapped.info.repo)
             wish = wish._replace(map=wish.map._replace(spec=spec))
         directory, new = sources.gather(fleet, wish, args.names, mapped)
         if not args.json:
             word = "run" if new else "going on with run"
             render.note(f"{word} {directory.name} (muster runs show {directory.name})")
     else:
-        about = directory.about()
-        args.places = [*about.get("paths", []), *(f"@{place}" for place in about.get("places", []) if place)]
-        args.rest, args.type, args.name = about.get("args", []), str(about.get("type")), ""
-        args.tutorial = str(about.get("tutorial") or "")
+        info = directory.info
+        args.places = [*info.paths, *(f"@{place}" for place in info.places if place)]
+        args.rest, args.type, args.name = list(info.args), info.type, ""
+        args.tutorial = info.tutorial
         if args.permissions == "ask":
-            args.permissions = str(about.get("permissions") or "ask")
+            args.permissions = info.permissions
         wish = improve.wished(args, fleet)
         flow.check_integrator(fleet, wish)
     return directory, flow.within(wish, directory), new

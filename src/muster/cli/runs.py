@@ -118,7 +118,7 @@ def _remove(fleet: Fleet, one: Run) -> None:
     """Its agents and its directory go, its branches stay. Unreachable where agents may be that cannot be asked."""
     from ..flow.improving import converged
 
-    repo = str(one.about().get("repo") or "")
+    repo = one.info.repo
     if not one.held():
         for agent in _agents(fleet, one):
             if "task" in agent.agent.labels and agent.agent.common:
@@ -133,7 +133,7 @@ def _agents(fleet: Fleet, one: Run) -> list[Found]:
     from ..host import place_of
 
     tries = (attempt for task in one.tasks() for attempt in one.attempts(task.id))
-    places = {*(str(attempt.agent.get("place") or "") for attempt in tries), *(one.about().get("places") or ())}
+    places = {*(attempt.agent.place for attempt in tries), *one.info.places}
     hosts = {place_of(fleet.host(Address("", place))) for place in places if place}
     listing = fleet.survey()
     for row in listing.unreachable:
@@ -252,8 +252,7 @@ def _funnels(
     from ..flow.reducing import delivery
     from ..flow.run import directory as runs
 
-    about = one.about()
-    if about.get("kind") != "improve":
+    if one.info.kind != "improve":
         return None, None, None
     older, counts = runs.before(fleet.home, one), one.kept("funnel", lambda: delivery.funnel(one, records()))
     if older is None:

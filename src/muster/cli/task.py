@@ -34,30 +34,32 @@ def _picture(fleet: Fleet, run: Run, record: Record) -> dict[str, Any]:
     (row,) = run.picture_of([record])["tasks"]
     last = record.attempts[-1] if record.attempts else None
     attempts = [_attempt(one) for one in record.attempts]
-    checked = record.verified
+    verified = record.verified
     return {
         "run": run.name,
         **row,
         "attempts": attempts,
-        "verdict": checked.get("words") or None,
-        "kept_out": [_kept_out(one) for one in checked.get("kept_out") or () if isinstance(one, dict)],
+        "verdict": verified.reason or None if verified else None,
+        "kept_out": [
+            {"path": one.path, "rule": one.rule, "reason": one.reason}
+            for one in (verified.kept_out if verified else ())
+        ],
         "last_lines": _last_lines(last.folder) if last else [],
         "folder": last.folder if last else run.path("tasks", record.task.id),
         "next": _next(fleet, run, row, last),
     }
 
 
-def _attempt(one: Attempt) -> dict[str, Any]:
-    told = one.outcome or {}
-    keys = ("outcome", "reason", "cost_usd", "tokens", "seconds")
-    return {"number": one.number, "agent": one.agent.get("address"), **{key: told.get(key) or None for key in keys}}
-
-
-def _kept_out(one: dict[str, Any]) -> dict[str, Any]:
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    ended = attempt.outcome
     return {
-        "path": str(one.get("path") or ""),
-        "rule": str(one.get("rule") or ""),
-        "words": str(one.get("words") or ""),
+        "number": attempt.number,
+        "agent": attempt.agent.address or None,
+        "outcome": ended.outcome if ended else None,
+        "reason": ended.reason or None if ended else None,
+        "cost_usd": ended.cost_usd if ended else None,
+        "tokens": ended.tokens if ended else None,
+        "seconds": ended.seconds if ended else None,
     }
 
 
@@ -146,7 +148,7 @@ def _print(task: dict[str, Any]) -> None:
     for words in task["harvest_errors"]:
         render.paragraph(f"not harvested: {words}")
     for one in task["kept_out"]:
-        render.paragraph(f"kept out: {one['path']}: {one['words']}")
+        render.paragraph(f"kept out: {one['path']}: {one['reason']}")
     if task["attempts"]:
         render.out("")
         rows = [

@@ -11,23 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import NotFound
+from ..flow.run import records
+from ..flow.run.records import Ahead, AttemptAgent, Finished, Outcome, Plan, RunInfo, Verified
 from .folder import Folder, items, number, table, usable, value, whole, words
 
-#: Every task ends in one of these; the last two are before its end.
-OUTCOMES = (
-    "ok",
-    "blocked",
-    "failed",
-    "invalid",
-    "timeout",
-    "stalled",
-    "over-budget",
-    "cancelled",
-    "lost",
-    "running",
-    "todo",
-)
-RESULTS = ("fixed", "improved", "unchanged", "refused")
+#: What is shown of a task: how it ended, or where it is before that.
+OUTCOMES = (*records.OUTCOMES, "running", "todo")
 BAD = ("failing", "hanging", "flaky")
 #: Of one of the large files, in bytes.
 MOST = 1 << 28
@@ -37,9 +26,8 @@ Object = dict[str, object]
 
 class Attempt(NamedTuple):
     number: int
-    agent: Object
-    outcome: Object
-    """Empty while it has none."""
+    agent: AttemptAgent
+    outcome: Outcome | None
 
 
 class Task(NamedTuple):
@@ -48,23 +36,23 @@ class Task(NamedTuple):
     fields: Object
     base: str
     attempts: list[Attempt]
-    verified: Object
-    """Of the newest attempt; empty when it is not verified."""
+    verified: Verified | None
+    """Of the newest attempt; None if that is not verified."""
 
     @property
-    def told(self) -> Object:
-        return self.attempts[-1].outcome if self.attempts else {}
+    def ended(self) -> Outcome:
+        """The outcome of the newest attempt; an empty one if it has none."""
+        return (self.attempts[-1].outcome if self.attempts else None) or Outcome()
 
     @property
     def outcome(self) -> str:
         if not self.attempts:
             return "todo"
-        word = self.told.get("outcome")
-        return str(word) if self.told.get("final") and word in OUTCOMES else "running"
+        return self.ended.outcome if self.ended.final else "running"
 
     @property
     def result(self) -> str:
-        return str(self.verified.get("result") or "")
+        return self.verified.result if self.verified else ""
 
     @property
     def works(self) -> bool:
@@ -73,23 +61,23 @@ class Task(NamedTuple):
 
     def total(self, key: str) -> float | None:
         """Over all attempts; None when nothing is known."""
-        return total(number(attempt.outcome.get(key)) for attempt in self.attempts)
+        return total(number(getattr(attempt.outcome, key)) for attempt in self.attempts if attempt.outcome)
 
 
 class Run(NamedTuple):
     source: Folder
     name: str
-    about: Object
+    info: RunInfo
     baseline: Object
-    plan: Object
-    ahead: Object
+    plan: Plan
+    ahead: Ahead
     delivery: Object
-    finished: Object
+    finished: Finished | None
     tasks: list[Task]
 
     @property
     def improves(self) -> bool:
-        return self.about.get("kind") == "improve"
+        return self.info.kind == "improve"
 
     def accepted(self) -> list[Object]:
         return [table(one) for one in items(self.delivery.get("accepted"), 100_000)]
@@ -112,19 +100,19 @@ def read(folder: Path) -> Run:
         raise NotFound(f"{folder} is not the directory of a run", "muster runs shows them")
     source = Folder(folder)
 
-    def file(name: str) -> Object:
-        return table(source.json(name, limit=MOST))
+    def file(name: str) -> object:
+        return source.json(name, limit=MOST)
 
-    about = file("run.json")
+    info = RunInfo.from_json(file("run.json"))
     return Run(
         source=source,
-        name=words(about.get("name"), 100) or folder.resolve().name,
-        about=about,
-        baseline=file("baseline.json"),
-        plan=file("plan.json"),
-        ahead=file("ahead.json"),
-        delivery=file("delivery.json"),
-        finished=file("finished.json"),
+        name=words(info.name, 100) or folder.resolve().name,
+        info=info,
+        baseline=table(file("baseline.json")),
+        plan=Plan.from_json(file("plan.json")) or Plan(),
+        ahead=Ahead.from_json(file("ahead.json")) or Ahead(),
+        delivery=table(file("delivery.json")),
+        finished=Finished.from_json(file("finished.json")),
         tasks=_tasks(source),
     )
 
@@ -137,20 +125,19 @@ def _tasks(source: Folder) -> list[Task]:
         if isinstance(id, str) and usable(id):
             item, base = words(said.get("item"), 2000), words(said.get("base"), 100)
             attempts = _attempts(source, id)
-            verified = table(source.json("tasks", id, "verified.json", limit=MOST))
-            current = attempts and verified.get("attempt") == attempts[-1].number and verified.get("result") in RESULTS
-            found[id] = Task(id, item, table(said.get("fields")), base, attempts, verified if current else {})
+            verified = Verified.from_json(source.json("tasks", id, "verified.json", limit=MOST))
+            current = verified if attempts and verified and verified.attempt == attempts[-1].number else None
+            found[id] = Task(id, item, table(said.get("fields")), base, attempts, current)
     return list(found.values())
 
 
 def _attempts(source: Folder, task: str) -> list[Attempt]:
     names = source.names("tasks", task)
     numbers = sorted(int(name[8:]) for name in names if re.fullmatch(r"attempt-[0-9]{1,6}", name, re.ASCII))
-    tried = ((number, table(source.json("tasks", task, f"attempt-{number}", "agent.json"))) for number in numbers)
     return [
-        Attempt(number, agent, table(source.json("tasks", task, f"attempt-{number}", "outcome.json")))
-        for number, agent in tried
-        if agent
+        Attempt(number, agent, Outcome.from_json(source.json("tasks", task, f"attempt-{number}", "outcome.json")))
+        for number in numbers
+        if (agent := AttemptAgent.from_json(source.json("tasks", task, f"attempt-{number}", "agent.json")))
     ]
 
 
@@ -161,7 +148,7 @@ def funnel(run: Run) -> dict[str, float | None]:
     """How many came how far, as `muster improve` counts; of a run of `map` there is less to tell."""
     told = [task for task in run.tasks if task.works or task.fields.get("role") == "branch" or not run.improves]
     tried = [task for task in told if task.attempts]
-    blocked = sum(task.told.get("outcome") == "blocked" for task in tried)
+    blocked = sum(task.ended.outcome == "blocked" for task in tried)
     spent = {key: total(task.total(key) for task in run.tasks) for key in ("cost_usd", "tokens")}
     if not run.improves:
         ended = Counter(task.outcome for task in tried)
@@ -173,13 +160,13 @@ def funnel(run: Run) -> dict[str, float | None]:
         "tests": len(tests),
         "failing": sum(one.get("status") in BAD for one in tests),
         "groups": sum(len(items(one.get("functions"), 2)) > 1 for one in run.groups()),
-        "skipped": len(table(run.plan.get("skipped"))),
-        "launched": sum("name" in task.attempts[-1].agent for task in tried),
-        "valid": sum(isinstance(task.told.get("claimed"), dict) for task in tried),
-        "verified": sum(bool(task.verified.get("ok")) for task in tried),
+        "skipped": len(run.plan.skipped),
+        "launched": sum(bool(task.attempts[-1].agent.name) for task in tried),
+        "valid": sum(task.ended.claimed is not None for task in tried),
+        "verified": sum(bool(task.verified and task.verified.ok) for task in tried),
         "integrated": len({name for one in run.accepted() for name in names_of(one)}),
         "left_out": len(table(run.delivery.get("left_out"))),
-        "refused": sum(bool(task.verified) and not task.verified.get("ok") for task in tried),
+        "refused": sum(bool(task.verified and not task.verified.ok) for task in tried),
         "blocked": blocked,
         **spent,
     }

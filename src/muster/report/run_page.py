@@ -13,6 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from ..flow.run.records import Outcome, Verified
+from ..flow.run.results import Result
 from . import ansi, pieces, site
 from .folder import Folder, items, number, table, value, whole, words
 from .page import HEAD, READ, TAIL, Made
@@ -91,7 +93,7 @@ class _Facts:
         self.tests = {words(one.get("id"), 2000): one for one in run.tests()}
         self.groups = {test: group for group in run.groups() for test in _texts(group.get("functions"), 100_000)}
         self.passes: dict[str, list[str]] = {}
-        for test, task in table(run.ahead.get("fixed")).items():
+        for test, task in run.ahead.fixed.items():
             self.passes.setdefault(words(task, 200), []).append(said(test))
         self.fates: dict[str, dict[str, Any]] = {}
         for one in run.accepted():
@@ -145,25 +147,18 @@ def _group(one: Object) -> dict[str, Any]:
     return {"why": said(one.get("why")), "tests": _texts(tests, 50, 500), "count": len(tests)}
 
 
-def _verified(told: Object) -> dict[str, Any]:
-    findings = [table(one) for one in items(told.get("kept_out"), 200)]
+def _verified(verified: Verified) -> dict[str, Any]:
     return {
-        "result": told.get("result"),
-        "ok": bool(told.get("ok")),
-        "words": said(told.get("words")),
-        "unit": said(told.get("unit"), 40),
-        "files": [*_texts(told.get("implementation"), 200, 500), *_texts(told.get("other"), 200, 500)],
+        "result": verified.result,
+        "ok": verified.ok,
+        "words": said(verified.reason),
+        "unit": said(verified.unit, 40),
+        "files": [said(path, 500) for path in (*verified.implementation[:200], *verified.other[:200])],
         "kept_out": [
-            [
-                said(one.get("path"), 500),
-                whole(one.get("line")),
-                said(one.get("rule"), 80),
-                said(one.get("words")),
-                bool(one.get("allowed")),
-            ]
-            for one in findings
+            [said(one.path, 500), one.line, said(one.rule, 80), said(one.reason), one.allowed]
+            for one in verified.kept_out[:200]
         ],
-        "evidence": [_evidence(table(one)) for one in items(told.get("evidence"), 50)],
+        "evidence": [_evidence(one) for one in verified.evidence[:50]],
     }
 
 
@@ -200,26 +195,25 @@ def _part(run: Run, task: Task, key: str, told: dict[str, Any]) -> tuple[dict[st
 
 def _attempt(source: Folder, task: Task, attempt: Attempt) -> tuple[dict[str, Any], dict[str, Any] | None]:
     place = ("tasks", task.id, f"attempt-{attempt.number}")
-    agent, told = attempt.agent, attempt.outcome
-    begun = number(agent.get("begun"))
+    agent, ended = attempt.agent, attempt.outcome or Outcome()
+    begun = number(agent.began)
     state = table(source.json(*place, "status.json"))
-    claimed = told.get("claimed")
     shown: dict[str, Any] = {
         "n": attempt.number,
-        "agent": said(agent.get("address") or agent.get("name"), 300),
+        "agent": said(agent.address or agent.name, 300),
         "begun": begun,
-        "outcome": said(told.get("outcome"), 40) or "running",
-        "reason": said(told.get("reason"), 8000),
-        "seconds": number(told.get("seconds")),
-        "tokens": number(told.get("tokens")),
-        "cost": number(told.get("cost_usd")),
-        "branch": said(told.get("branch"), 300),
-        "tip": said(told.get("tip"), 40),
-        "commits": whole(told.get("commits")),
-        "uncommitted": said(told.get("uncommitted"), 300),
-        "errors": _texts(told.get("harvest_errors"), 50),
-        "claimed": _claimed(claimed) if isinstance(claimed, dict) else None,
-        "result": "" if isinstance(claimed, dict) else said(source.text(*place, "result.json", limit=4000), 4000),
+        "outcome": ended.outcome or "running",
+        "reason": said(ended.reason, 8000),
+        "seconds": number(ended.seconds),
+        "tokens": number(ended.tokens),
+        "cost": number(ended.cost_usd),
+        "branch": said(ended.branch, 300),
+        "tip": said(ended.tip, 40),
+        "commits": ended.commits if attempt.outcome else None,
+        "uncommitted": said(ended.uncommitted, 300),
+        "errors": [said(error) for error in ended.harvest_errors[:50]],
+        "claimed": _claimed(ended.claimed) if ended.claimed else None,
+        "result": "" if ended.claimed else said(source.text(*place, "result.json", limit=4000), 4000),
         "why": said(state.get("why")),
         "last": said(state.get("last_line")),
         "models": _models(source.json(*place, "usage.json")),
@@ -237,12 +231,13 @@ def _attempt(source: Folder, task: Task, attempt: Attempt) -> tuple[dict[str, An
     return shown, cast
 
 
-def _claimed(told: Object) -> dict[str, Any]:
-    texts = {key: short(told.get(key)) for key in ("outcome", "summary", "reason")}
+def _claimed(claimed: Result) -> dict[str, Any]:
     return {
-        **texts,
-        "escalate": _texts(told.get("escalate"), 20, 5000),
-        "artifacts": _texts(told.get("artifacts"), 100, 500),
+        "outcome": short(claimed.outcome),
+        "summary": short(claimed.summary),
+        "reason": short(claimed.reason),
+        "escalate": [said(text, 5000) for text in claimed.escalate[:20]],
+        "artifacts": [said(name, 500) for name in claimed.artifacts[:100]],
     }
 
 
@@ -324,13 +319,13 @@ def _index(run: Run, former: Run | None, facts: _Facts) -> dict[str, Any]:
         "run": {
             "name": said(run.name, 100),
             "kind": "improve" if run.improves else "map",
-            "created": number(run.about.get("created")),
-            "ended": number(run.finished.get("t")),
-            "live": not run.finished,
+            "created": number(run.info.created),
+            "ended": number(run.finished.t) if run.finished else None,
+            "live": run.finished is None,
             "last": max(times, default=None),
-            "repo": said(run.about.get("repo"), 400),
-            "base": said(run.about.get("base"), 40),
-            "type": said(run.about.get("type"), 100),
+            "repo": said(run.info.repo, 400),
+            "base": said(run.info.base, 40),
+            "type": said(run.info.type, 100),
         },
         "before": said(former.name, 100) if former else None,
         "funnel": [[name, count, old.get(name)] for name, count in funnel(run).items()],
@@ -367,8 +362,8 @@ def _row(task: Task, key: str, facts: _Facts, most: int) -> dict[str, Any]:
         "v": task.result,
         "r": said(task.fields.get("role"), 40),
         "s": said(task.fields.get("status"), 40),
-        "m": said(words(task.told.get("summary"), 4000).partition("\n")[0], most),
-        "w": said(task.verified.get("words") or task.told.get("reason"), most),
+        "m": said(task.ended.summary[:4000].partition("\n")[0], most),
+        "w": said((task.verified.reason if task.verified else "") or task.ended.reason, most),
         "b": facts.block(task)[:most],
         "i": "left" if "left" in fate else "in" if fate else "",
         "a": len(task.attempts),
@@ -382,7 +377,7 @@ def _row(task: Task, key: str, facts: _Facts, most: int) -> dict[str, Any]:
 def _groups(run: Run) -> list[dict[str, Any]]:
     """The failures that are alike, with who was sent to find their cause and how many tests pass by that."""
     scouts = {task.item: task.id for task in run.tasks if task.fields.get("role") == "scout"}
-    fixed = table(run.ahead.get("fixed"))
+    fixed = run.ahead.fixed
     shown = []
     for group in run.groups()[:200]:
         tests = [test for test in items(group.get("functions"), 100_000) if isinstance(test, str)]
@@ -394,7 +389,7 @@ def _groups(run: Run) -> list[dict[str, Any]]:
 def _skipped(run: Run) -> list[dict[str, Any]]:
     """The tests that got no agent, by the reason."""
     reasons: dict[str, list[str]] = {}
-    for test, why in table(run.plan.get("skipped")).items():
+    for test, why in run.plan.skipped.items():
         reasons.setdefault(said(why, 500), []).append(said(test, 300))
     return [{"why": why, "tests": tests[:200], "count": len(tests)} for why, tests in list(reasons.items())[:50]]
 
@@ -404,7 +399,8 @@ def _escalations(run: Run) -> list[dict[str, Any]]:
     by: dict[str, list[str]] = {}
     for task in run.tasks:
         for attempt in task.attempts:
-            for text in _texts(table(attempt.outcome.get("claimed")).get("escalate"), 20, 400):
+            claimed = attempt.outcome.claimed if attempt.outcome else None
+            for text in [said(one, 400) for one in claimed.escalate[:20]] if claimed else ():
                 if task.id not in by.setdefault(text, []):
                     by[text].append(task.id)
     return [
@@ -421,7 +417,7 @@ def _branch(run: Run, most: int) -> dict[str, Any]:
     told = run.delivery
     commits: dict[str, list[list[Any]]] = {}
     first: list[str] = []
-    changed = {task.id: bool(task.verified.get("implementation")) for task in run.tasks if task.verified}
+    changed = {task.id: bool(task.verified.implementation) for task in run.tasks if task.verified}
     for one in run.accepted():
         name, *same = names_of(one)
         commit = said(one.get("commit"), 40)

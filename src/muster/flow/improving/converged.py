@@ -35,7 +35,7 @@ TEST_FILE = re.compile(r"(^|/)(test_[^/]*|[^/]*_test)\.py\Z")
 
 def skipped(fleet: Fleet, run: Run, before: Baseline, kind: str, tutorial: str = "") -> dict[str, str]:
     """The tests that get no agent, with the reason."""
-    repo = str(run.about()["repo"])
+    repo = run.info.repo
     known = _converged(fleet.home, repo)
     keys = inputs(fleet, repo, before.commit, before, kind, tutorial)
     words = "it was good as it is, and nothing that it depends on has changed since"
@@ -45,10 +45,10 @@ def skipped(fleet: Fleet, run: Run, before: Baseline, kind: str, tutorial: str =
 
 def _open(fleet: Fleet, run: Run, before: Baseline) -> dict[str, str]:
     """Tests that a run before has mended, in a branch that nobody has taken or thrown away yet."""
-    repo, found = str(run.about()["repo"]), dict[str, str]()
+    repo, found = run.info.repo, dict[str, str]()
     for other in runs.all_runs(fleet.home):
         delivered = runs.read(other.path("delivery.json"))
-        if not delivered or not delivered.get("commit") or other.name == run.name or other.about().get("repo") != repo:
+        if not delivered or not delivered.get("commit") or other.name == run.name or other.info.repo != repo:
             continue
         branch = git(fleet, repo, "rev-parse", "-q", "--verify", f"refs/heads/{delivered['branch']}")
         # People may have added to it.
@@ -61,13 +61,15 @@ def _open(fleet: Fleet, run: Run, before: Baseline) -> dict[str, str]:
 
 def _tests(run: Run, delivered: dict[str, Any]) -> list[str]:
     """What the accepted changes of a run are about: the tests of their tasks, and those that pass by a scout's."""
-    fixed = (runs.read(run.path("ahead.json")) or {}).get("fixed") or {}
+    ahead = run.ahead()
+    fixed = ahead.fixed if ahead else {}
     taken = {name for one in delivered.get("accepted", []) for name in (one["name"], *one["collapsed"])}
     found = []
     for task in run.tasks():
         if task.id in taken:
-            told = runs.read(run.path("tasks", task.id, "verified.json")) or {}
-            found += [*told.get("tests", [task.item]), *(test for test, by in fixed.items() if by == task.id)]
+            verified = run.verified(task.id)
+            own = verified.tests if verified and verified.tests is not None else (task.item,)
+            found += [*own, *(test for test, by in fixed.items() if by == task.id)]
     return found
 
 
@@ -95,7 +97,7 @@ def converge(
     fleet: Fleet, run: Run, before: Baseline, kind: str, tutorial: str, good: Mapping[str, Iterable[str]]
 ) -> None:
     """Remember tests, by the commit at which they need nothing more."""
-    repo = str(run.about()["repo"])
+    repo = run.info.repo
     found = {commit: inputs(fleet, repo, commit, before, kind, tutorial) for commit in good}
     with _alone(path := _file(fleet.home, repo)):
         known = _converged(fleet.home, repo)
@@ -169,11 +171,11 @@ def forget(fleet: Fleet, name: str, repo: str) -> None:
 def escalate(home: str, run: Run, task: str = "") -> None:
     """Take what the agents of a run, or of one task, escalated into the ledger: alike ones once, with the tasks that said it."""
     said = [
-        (str(text), f"{run.name}/{id}", float(outcome.get("t") or 0))
+        (text, f"{run.name}/{id}", attempt.outcome.t)
         for id in ([task] if task else [one.id for one in run.tasks()])
         for attempt in run.attempts(id)
-        if isinstance(told := (outcome := attempt.outcome or {}).get("claimed"), dict)
-        for text in told.get("escalate", [])
+        if attempt.outcome and attempt.outcome.claimed
+        for text in attempt.outcome.claimed.escalate
     ]
     if not said:
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 from ... import Fleet
@@ -11,6 +10,7 @@ from ..mapping import start
 from ..mapping.fleet_backend import FleetField
 from ..run import results
 from ..run.directory import Run
+from ..run.records import Outcome
 from . import stages
 
 
@@ -21,8 +21,8 @@ def take(fleet: Fleet, wish: stages.Wish, run: Run, say: start.Say) -> list[str]
     open_ones = {}
     for task in run.tasks():
         tries = run.attempts(task.id)
-        if tries and tries[-1].final and (tries[-1].outcome or {}).get("outcome") != "ok":
-            open_ones[str(tries[-1].agent.get("name"))] = task, tries[-1]
+        if tries and (ended := tries[-1].outcome) and ended.final and ended.outcome != "ok":
+            open_ones[tries[-1].agent.name] = task, tries[-1]
     taken = []
     for place in wish.map.places if open_ones else ():
         try:
@@ -34,22 +34,20 @@ def take(fleet: Fleet, wish: stages.Wish, run: Run, say: start.Say) -> list[str]
                 continue
             task, last = open_ones[name]
             found = results.of(status)
-            claimed = (last.outcome or {}).get("claimed")
-            if not isinstance(found, results.Result) or json.loads(json.dumps(found._asdict())) == claimed:
+            if not isinstance(found, results.Result) or (last.outcome and found == last.outcome.claimed):
                 continue
             attempt = run.begin(task.id, last.number + 1, last.agent, task.prompt)
             try:
-                told = field.harvest(task, attempt)
+                outcome = field.harvest(task, attempt).outcome
             except MusterError as error:
-                told = {"harvest_errors": [error.message], "kept": True}
-            for key in ("tokens", "cost_usd"):  # an agent counts from its birth
-                if told.get(key) is not None:
-                    told[key] = max(
-                        0, told[key] - sum((one.outcome or {}).get(key) or 0 for one in run.attempts(task.id))
-                    )
-            run.end(
-                attempt, {"outcome": found.outcome, "reason": found.reason, **told, "final": True, "t": time.time()}
-            )
+                outcome = Outcome(harvest_errors=(error.message,), keep_agent=True)
+            before = [one.outcome for one in run.attempts(task.id) if one.outcome]
+            # The agent's usage counts from its creation, so the earlier attempts have a share in it.
+            if outcome.tokens is not None:
+                outcome = outcome._replace(tokens=max(0, outcome.tokens - sum(one.tokens or 0 for one in before)))
+            if outcome.cost_usd is not None:
+                outcome = outcome._replace(cost_usd=max(0, outcome.cost_usd - sum(one.cost_usd or 0 for one in before)))
+            run.end(attempt, outcome._replace(outcome=found.outcome, reason=found.reason, final=True, t=time.time()))
             words = f"it has submitted again: {found.outcome}"
             say(
                 run.event(

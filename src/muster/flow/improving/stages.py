@@ -14,7 +14,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ... import Address, Fleet
 from ...errors import MusterError, Refused, UsageError
@@ -25,6 +25,7 @@ from ..review import paths as classify
 from ..run import directory as runs
 from ..run import prompts, tasks
 from ..run.directory import Attempt, Run
+from ..run.records import Ahead, KeptOut, Outcome, Plan, RunInfo, Verified
 from ..run.tasks import Task
 from ..suite import baseline, collect, execute
 from ..suite.baseline import Baseline, Group, Standing
@@ -107,27 +108,27 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[Run, bool]:
     digest = tasks.digest(same)
     if wish.map.name:
         known = [run for run in runs.all_runs(fleet.home) if run.name == wish.map.name]
-        if known and known[0].about().get("digest") != digest:
+        if known and known[0].info.digest != digest:
             raise UsageError(f"run {wish.map.name} was made for something else", "--run ANOTHER-NAME")
         if known and not wish.map.new:
             return known[0], False
     elif not wish.map.new and (found := next(filter(_open, runs.of(fleet.home, digest)), None)):
         return found, False
-    about = {
-        "kind": "improve",
-        "digest": digest,
-        "repo": repo,
-        "source": source,
-        "base": commit,
-        "type": wish.map.spec.type,
-        "places": list(wish.map.places),
-        "permissions": wish.map.spec.permissions,
-        "paths": list(wish.paths),
-        "args": list(wish.args),
-        "tutorial": wish.tutorial,
-    }
+    info = RunInfo(
+        kind="improve",
+        digest=digest,
+        repo=repo,
+        source=source,
+        base=commit,
+        type=wish.map.spec.type,
+        places=wish.map.places,
+        permissions=wish.map.spec.permissions,
+        paths=tuple(wish.paths),
+        args=wish.map.args,
+        tutorial=wish.tutorial,
+    )
     name = wish.map.name or runs.free_name(fleet.home, "improve", converged.branches(fleet, repo))
-    return runs.make(fleet.home, name, about, []), True
+    return runs.make(fleet.home, name, info, []), True
 
 
 def _open(run: Run) -> bool:
@@ -136,8 +137,8 @@ def _open(run: Run) -> bool:
 
 def stopped(run: Run) -> bool:
     """Whether somebody ended a run before all of it was done; the same command goes on with it."""
-    told = run.finished()
-    return told is not None and ("commit" not in told or bool((told.get("outcomes") or {}).get("cancelled")))
+    finished = run.finished()
+    return finished is not None and (finished.commit is None or bool(finished.outcomes.get("cancelled")))
 
 
 def resume(run: Run) -> None:
@@ -157,7 +158,7 @@ def holding(fleet: Fleet, run: Run, new: bool) -> Iterator[None]:
         raise
     except MusterError:
         if new and not os.path.exists(run.path("baseline.json")):
-            converged.forget(fleet, run.name, str(run.about()["repo"]))
+            converged.forget(fleet, run.name, run.info.repo)
             run.remove()
         raise
 
@@ -167,9 +168,9 @@ def within(wish: Wish, run: Run) -> Wish:
 
     Where pytest is not configured, that folder also decides how it is called.
     """
-    source = str(run.about()["source"])
+    source = run.info.source
     spec = wish.map.spec._replace(source=source)
-    pytest = wish.pytest or execute.usual_pytest("" if any(wish.map.places) else source, str(run.about()["repo"]))
+    pytest = wish.pytest or execute.usual_pytest("" if any(wish.map.places) else source, run.info.repo)
     return wish._replace(map=wish.map._replace(spec=spec), pytest=pytest)
 
 
@@ -178,7 +179,7 @@ def where(run: Run, wish: Wish, before: Baseline | None = None, place: str | Non
     return execute.Where(
         run.name,
         wish.map.places[0] if place is None else place,
-        str(run.about()["source"]),
+        run.info.source,
         wish.pytest,
         (*wish.args, *wish.paths),
         wish.keep_env,
@@ -217,7 +218,7 @@ def go(fleet: Fleet, wish: Wish, run: Run, say: start.Say, shown: start.Shown) -
     if not run.tasks():
         tell_plan(fleet, wish, run, before, planned, say)
     if planned.scouts:
-        base = str(run.about()["base"])
+        base = run.info.base
         run.add(
             [_task(wish, number, one, "scout", base, group) for number, (one, group) in enumerate(planned.scouts, 1)]
         )
@@ -247,7 +248,7 @@ def _work(fleet: Fleet, wish: Wish, run: Run, say: start.Say, shown: start.Shown
 
 def _asked_to_stop(run: Run) -> bool:
     """Whether `runs stop` was called since this process began; what is asked of one wave holds for the next one too."""
-    return bool(run.control().get("state") == "stopped")
+    return run.control().state == "stopped"
 
 
 def standing(fleet: Fleet, wish: Wish, run: Run, say: start.Say) -> Baseline:
@@ -258,7 +259,7 @@ def standing(fleet: Fleet, wish: Wish, run: Run, say: start.Say) -> Baseline:
     found = baseline.take(
         fleet,
         where(run, wish),
-        str(run.about()["base"]),
+        run.info.base,
         repeat=wish.repeat,
         tutorial=wish.tutorial,
         say=lambda words: say(run.event("baseline", time.time(), reason=words)),
@@ -269,8 +270,8 @@ def standing(fleet: Fleet, wish: Wish, run: Run, say: start.Say) -> Baseline:
 
 def plan(fleet: Fleet, wish: Wish, run: Run, before: Baseline, keep: bool = True) -> Planned:
     """Who gets an agent: one test of each group of like failures first, then all that are left. What is kept stays the plan of the run."""
-    told = runs.read(run.path("plan.json"))
-    if told is None:
+    plan = run.plan()
+    if plan is None:
         skipped = {} if wish.everything else converged.skipped(fleet, run, before, wish.map.spec.type, wish.tutorial)
         skipped |= {one.function.id: "it is skipped" for one in before.tests if one.status == "skipped"}
         scouts = [id for group in before.groups if (id := _scout(wish, group, skipped))]
@@ -278,13 +279,13 @@ def plan(fleet: Fleet, wish: Wish, run: Run, before: Baseline, keep: bool = True
             without = [one.function.id for one in before.tests if not playbook(wish.playbooks, one.function.id)]
             words = f"there is no playbook for it in {wish.playbooks}"
             skipped |= {test: words for test in without if test not in scouts}
-        told = {"skipped": skipped, "scouts": scouts}
+        plan = Plan(skipped, tuple(scouts))
         if keep:
-            runs.write(run.path("plan.json"), told)
+            run.save(plan)
     tests = {one.function.id: one for one in before.tests}
-    first = [(tests[id], group) for id in told["scouts"] for group in before.groups if id in group.functions]
-    taken = {*told["skipped"], *told["scouts"]}
-    return Planned(first, [one for id, one in tests.items() if id not in taken], told["skipped"])
+    first = [(tests[id], group) for id in plan.scouts for group in before.groups if id in group.functions]
+    taken = {*plan.skipped, *plan.scouts}
+    return Planned(first, [one for id, one in tests.items() if id not in taken], dict(plan.skipped))
 
 
 def _scout(wish: Wish, group: Group, skipped: Mapping[str, str]) -> str:
@@ -307,12 +308,12 @@ def tell_plan(fleet: Fleet, wish: Wish, run: Run, before: Baseline, planned: Pla
     say(run.event("plan", time.time(), reason="\n  ".join(lines)))
 
 
-def _workers(wish: Wish, run: Run, before: Baseline, planned: Planned, ahead: dict[str, Any]) -> list[Task]:
-    fixed = ahead["fixed"]
+def _workers(wish: Wish, run: Run, before: Baseline, planned: Planned, ahead: Ahead) -> list[Task]:
+    fixed = ahead.fixed
     first = len(planned.scouts) + 1
     left = [one for one in planned.workers if one.function.id not in fixed]
     return [
-        _task(wish, number, one, "worker", str(ahead["base"]), _group(before, one), ahead["siblings"])
+        _task(wish, number, one, "worker", ahead.base, _group(before, one), ahead.siblings)
         for number, one in enumerate(left, first)
     ]
 
@@ -408,14 +409,14 @@ def verify(fleet: Fleet, wish: Wish, run: Run, before: Baseline, say: start.Say)
     todo = [(task, attempt) for task in run.tasks() if (attempt := claimed(run, task)) and not verified(run, task)]
     standings = {one.function.id: one for one in before.tests}
 
-    def one(task: Task, attempt: Attempt) -> dict[str, Any]:
-        told = _verify(fleet, wish, run, before, standings.get(task.item), task, attempt)
-        runs.write(run.path("tasks", task.id, "verified.json"), told)
-        return told
+    def one(task: Task, attempt: Attempt) -> Verified:
+        verified = _verify(fleet, wish, run, before, standings.get(task.item), task, attempt)
+        run.save_verified(task.id, verified)
+        return verified
 
     work = {task.id: functools.partial(one, task, attempt) for task, attempt in todo if task.fields.get("role") in WORK}
     for id, told in execute.each(fleet, work, execute.AT_ONCE * len(wish.map.places)):
-        say(run.event("verified", time.time(), task=id, outcome=told["result"], reason=told["words"]))
+        say(run.event("verified", time.time(), task=id, outcome=told.result, reason=told.reason))
 
 
 #: The tasks whose work is verified and integrated: those of agents for a test, and branches from elsewhere.
@@ -426,50 +427,52 @@ def claimed(run: Run, task: Task) -> Attempt | None:
     """The attempt at a task that claims to have done it."""
     tries = run.attempts(task.id)
     last = tries[-1] if tries else None
-    return last if last and last.final and (last.outcome or {}).get("outcome") == "ok" else None
+    return last if last and last.outcome and last.final and last.outcome.outcome == "ok" else None
 
 
-def verified(run: Run, task: Task) -> dict[str, Any] | None:
-    """What was found of the newest attempt at a task."""
-    told = runs.read(run.path("tasks", task.id, "verified.json"))
+def verified(run: Run, task: Task) -> Verified | None:
+    """Return what was found of the newest attempt at a task."""
+    found = run.verified(task.id)
     tries = run.attempts(task.id)
-    return told if told and tries and told.get("attempt") == tries[-1].number else None
+    return found if found and tries and found.attempt == tries[-1].number else None
 
 
 def _verify(
     fleet: Fleet, wish: Wish, run: Run, before: Baseline, one: Standing | None, task: Task, attempt: Attempt
-) -> dict[str, Any]:
+) -> Verified:
     """`one` is the test that the task is about; without it, what the change does to all tests decides."""
-    outcome = attempt.outcome or {}
-    told: dict[str, Any] = {"attempt": attempt.number, "claimed": outcome.get("outcome"), "base": task.base}
+    outcome = attempt.outcome or Outcome()
+    told = Verified(attempt.number, claimed=outcome.outcome, base=task.base, result="refused")
     bad = one is not None and one.status in BAD
-    tip, repo = outcome.get("tip"), str(run.about()["repo"])
+    tip, repo = outcome.tip, run.info.repo
     if tip:
-        placed = rebase.onto(fleet, run, task.base, str(tip), task.id)
+        placed = rebase.onto(fleet, run, task.base, tip, task.id)
         if not placed.commit:
-            words = f"its branch does not begin at the commit that it was given, and {placed.reason}"
-            return {**told, "result": "refused", "ok": False, "words": words}
-        tip, told["moved"] = placed.commit, placed.moved
-    judged = classify.judge(fleet.local, repo, task.base, str(tip), wish.rules.knowing(before)) if tip else None
+            return told._replace(
+                reason=f"its branch does not begin at the commit that it was given, and {placed.reason}"
+            )
+        tip, told = placed.commit, told._replace(moved=placed.moved)
+    judged = classify.judge(fleet.local, repo, task.base, tip, wish.rules.knowing(before)) if tip else None
     if judged is None or not (judged.implementation or judged.other or judged.kept_out):
-        words = "it claims to have fixed it, and changed nothing" if bad else "nothing was to be changed"
-        return {**told, "result": "refused" if bad else "unchanged", "ok": not bad, "words": words}
-    told["kept_out"] = [finding._asdict() for finding in judged.kept_out]
-    paths = [change.path for change in (*judged.implementation, *judged.other)]
-    told |= {
-        "implementation": [change.path for change in judged.implementation],
-        "other": [change.path for change in judged.other],
-    }
+        if bad:
+            return told._replace(reason="it claims to have fixed it, and changed nothing")
+        return told._replace(result="unchanged", ok=True, reason="nothing was to be changed")
+    told = told._replace(
+        kept_out=tuple(KeptOut(*finding) for finding in judged.kept_out),
+        implementation=tuple(change.path for change in judged.implementation),
+        other=tuple(change.path for change in judged.other),
+    )
+    paths = [*told.implementation, *told.other]
     if not paths:
-        return {**told, "result": "refused", "ok": False, "words": f"all of it is kept out: {judged.kept_out[0].words}"}
+        return told._replace(reason=f"all of it is kept out: {judged.kept_out[0].words}")
     try:
-        tree = classify.tree(fleet.local, repo, task.base, str(tip), paths)
+        tree = classify.tree(fleet.local, repo, task.base, tip, paths)
     except Refused as error:  # without what is kept out
-        return {**told, "result": "refused", "ok": False, "words": error.message}
+        return told._replace(reason=error.message)
     unit = commit(fleet, run, task.id, task.base, tree)
-    here = where(run, wish, before, str(attempt.agent.get("place", "")))
+    here = where(run, wish, before, attempt.agent.place)
     if one is None:
-        every = execute.check_change(
+        found = execute.check_change(
             fleet,
             here,
             unit,
@@ -478,34 +481,32 @@ def _verify(
             base=task.base,
             removed=removed(fleet, wish, run, before, unit),
         )
-        result = "refused" if not every.ok else "fixed" if every.fixed else "improved"
-        told |= {"tests": list(every.fixed)}
-        return {
-            **told,
-            "result": result,
-            "ok": every.ok,
-            "words": f"{every.words}{AGAIN}" if every.ok and told["moved"] else every.words,
-            "unit": unit,
-            "evidence": every.evidence,
-        }
-    found = execute.check_fix(
-        fleet,
-        here,
-        unit,
-        one.function.id,
-        before.before(),
-        times=wish.times,
-        fix=bad,
-        base=task.base,
+        good = "fixed" if found.fixed else "improved"
+        told = told._replace(tests=tuple(found.fixed))
+    else:
+        found = execute.check_fix(
+            fleet,
+            here,
+            unit,
+            one.function.id,
+            before.before(),
+            times=wish.times,
+            fix=bad,
+            base=task.base,
+        )
+        good = "fixed" if bad else "improved"
+    return told._replace(
+        result=good if found.ok else "refused",
+        ok=found.ok,
+        reason=f"{found.words}{AGAIN}" if found.ok and told.moved else found.words,
+        unit=unit,
+        evidence=tuple(found.evidence),
     )
-    result = ("fixed" if bad else "improved") if found.ok else "refused"
-    words = f"{found.words}{AGAIN}" if found.ok and told["moved"] else found.words
-    return {**told, "result": result, "ok": found.ok, "words": words, "unit": unit, "evidence": found.evidence}
 
 
 def removed(fleet: Fleet, wish: Wish, run: Run, before: Baseline, commit: str) -> Callable[[str], bool]:
     """Says of a test function whether a commit has it no more in the file that it was in: `classify.judge` has seen that, and let it be."""
-    repo, base = str(run.about()["repo"]), str(run.about()["base"])
+    repo, base = run.info.repo, run.info.base
     files = {one.function.id: one.function.file for one in before.tests}
 
     @functools.cache
@@ -528,7 +529,7 @@ def removed(fleet: Fleet, wish: Wish, run: Run, before: Baseline, commit: str) -
 
 def commit(fleet: Fleet, run: Run, task: str, base: str, tree: str) -> str:
     """What counts of a task's work as one commit on `base`, held by a ref of the run."""
-    git = ["git", "-C", str(run.about()["repo"]), "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgsign=false"]
+    git = ["git", "-C", run.info.repo, "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgsign=false"]
     who = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in converged.IDENTITY.items()}
     env = ["env", *(f"{key}={value}" for key, value in who.items())]
     done = fleet.local.run([*env, *git, "commit-tree", tree, "-p", base, "-m", f"muster: {task}"])
@@ -542,23 +543,21 @@ def commit(fleet: Fleet, run: Run, task: str, base: str, tree: str) -> str:
 # What the scouts found becomes what the others start from
 
 
-def _ahead(fleet: Fleet, wish: Wish, run: Run, before: Baseline, planned: Planned, say: start.Say) -> dict[str, Any]:
+def _ahead(fleet: Fleet, wish: Wish, run: Run, before: Baseline, planned: Planned, say: start.Say) -> Ahead:
     """The commit for the second wave, the scouts whose fixes it has, and the tests that pass by them."""
-    if told := runs.read(run.path("ahead.json")):
-        return told
-    base = str(run.about()["base"])
+    if ahead := run.ahead():
+        return ahead
+    base = run.info.base
     scouts = {task.id: task for task in run.tasks() if task.fields.get("role") == "scout"}
-    good = {
-        id: found for id, task in scouts.items() if (found := verified(run, task)) and found["ok"] and "unit" in found
-    }
+    good = {id: found for id, task in scouts.items() if (found := verified(run, task)) and found.ok and found.unit}
     commit, included, needless = base, list[str](), dict[str, str]()
     if good:
-        own = {id: [str(test) for test in one.get("tests", [scouts[id].item])] for id, one in good.items()}
+        own = {id: [scouts[id].item] if one.tests is None else list(one.tests) for id, one in good.items()}
         commit, included, needless = _merged(
             fleet,
             run,
             base,
-            {id: str(one["unit"]) for id, one in good.items()},
+            {id: one.unit for id, one in good.items()},
             lambda id, tip: _passes(fleet, where(run, wish, before), before, tip, own[id]),
         )
     fixed: dict[str, str] = {}
@@ -575,16 +574,16 @@ def _ahead(fleet: Fleet, wish: Wish, run: Run, before: Baseline, planned: Planne
         report = execute.run(fleet, where(run, wish, before), commit, list(group.functions))
         passing = [name for name in group.functions if not execute.unfixed(report, name, before.before())]
         fixed |= dict.fromkeys(passing, id)
-        summary = str(((run.attempts(id)[-1].outcome or {}).get("summary") or "").partition("\n")[0])[:200]
+        summary = (run.attempts(id)[-1].outcome or Outcome()).summary.partition("\n")[0][:200]
         siblings.append(f"{len(passing)} of {len(group.functions)} that failed alike ({group.why}): {summary}")
         say(
             run.event(
                 "scouted", time.time(), task=id, reason=f"{len(passing)} of {len(group.functions)} tests pass by it"
             )
         )
-    told = {"base": commit, "included": included, "fixed": fixed, "siblings": siblings}
-    runs.write(run.path("ahead.json"), told)
-    return told
+    ahead = Ahead(commit, tuple(included), fixed, tuple(siblings))
+    run.save(ahead)
+    return ahead
 
 
 def _passes(fleet: Fleet, place: execute.Where, before: Baseline, commit: str, tests: Sequence[str]) -> bool:
@@ -604,7 +603,7 @@ def _merged(
     A fix is needless if `passes` says that its tests pass without it at the commit made so far. It must not become part of what the
     second wave starts from: `integrate` keeps every change that others build on, so both fixes of one bug would be delivered.
     """
-    common = converged.git(fleet, str(run.about()["repo"]), "rev-parse", "--path-format=absolute", "--git-common-dir")
+    common = converged.git(fleet, run.info.repo, "rev-parse", "--path-format=absolute", "--git-common-dir")
     git = merging.Repository(fleet.local, common, run.path("git"))
     ref = f"refs/muster/runs/{run.name}/ahead"
     trees = git.trees([base, *tips.values()])

@@ -98,21 +98,18 @@ def used(dollars: object, tokens: object, seconds: float = 0.0) -> Spend:
 
 def mean(home: str, repo: str, kind: str) -> Spend:
     """What one attempt of such a run came to: those of the newest runs of this type, in this repository where there are any."""
-    alike = [run for run in runs.all_runs(home) if run.about().get("type") == kind]
-    here = [run for run in alike if run.about().get("repo") == repo]
+    alike = [run for run in runs.all_runs(home) if run.info.type == kind]
+    here = [run for run in alike if run.info.repo == repo]
     ended = [attempt.outcome for run in (here or alike)[:10] for attempt in _ended(run)][:JUDGED_BY]
     dollars, tokens, seconds = (
-        _mean(one.get(key) for one in ended if one) for key in ("cost_usd", "tokens", "seconds")
+        _mean(getattr(one, key) for one in ended if one) for key in ("cost_usd", "tokens", "seconds")
     )
     return Spend(dollars, tokens, seconds)
 
 
 def _ended(run: runs.Run) -> list[runs.Attempt]:
     return [
-        one
-        for task in run.tasks()[:JUDGED_BY]
-        for one in run.attempts(task.id)
-        if one.outcome and one.agent.get("address")
+        one for task in run.tasks()[:JUDGED_BY] for one in run.attempts(task.id) if one.outcome and one.agent.address
     ]
 
 
@@ -131,7 +128,7 @@ class Ledger:
 
     def __init__(self, home: str, run: runs.Run) -> None:
         # A name is free again when its run was removed; what that spent is spent.
-        self.home, self.run = home, f"{run.name}@{run.about().get('created')}"
+        self.home, self.run = home, f"{run.name}@{run.info.created}"
         self.last: tuple[float, Spend, Today] | None = None
         self.synced = -math.inf
 

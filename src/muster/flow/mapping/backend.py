@@ -10,6 +10,7 @@ from ...errors import MusterError
 from ..limits import settings
 from ..limits.governor import HostLoad, Spend
 from ..run.directory import Attempt
+from ..run.records import Outcome
 from ..run.tasks import Task
 
 Key = tuple[str, Hashable]
@@ -32,6 +33,15 @@ class Sight(NamedTuple):
     agents: dict[str, Status]
     bills: dict[str, tuple[float | None, int | None]]
     load: HostLoad
+
+
+class Harvest(NamedTuple):
+    """What was brought home of an attempt."""
+
+    outcome: Outcome
+    """Without the outcome itself, the reason and the time: whoever ended the attempt knows those."""
+    status: Status | None = None
+    """Of the agent, right before it was harvested; None if the agent was gone."""
 
 
 class Field(Protocol):
@@ -60,8 +70,8 @@ class Field(Protocol):
     def launch(self, task: Task, attempt: Attempt) -> None: ...
     def look(self, place: str) -> Sight: ...
     def tell(self, attempt: Attempt, text: str, answer: bool) -> None: ...
-    def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
-        """All that the agent left, into the attempt's folder; what to write into the outcome about it."""
+    def harvest(self, task: Task, attempt: Attempt) -> Harvest:
+        """Bring all that the agent left into the attempt's folder."""
         ...
 
     def clear(self, attempt: Attempt) -> None:

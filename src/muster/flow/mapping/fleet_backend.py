@@ -17,8 +17,9 @@ from ..limits import settings
 from ..limits.governor import HostLoad, Spend
 from ..run import artifacts, prompts, results
 from ..run.directory import Attempt, Run, write
+from ..run.records import Outcome
 from ..run.tasks import Task
-from .backend import Key, Sight
+from .backend import Harvest, Key, Sight
 
 DIFF_MAX = 64 << 20
 #: Larger ones are not compared with what the user had not committed.
@@ -44,7 +45,7 @@ class FleetField:
         self.watch = fleet.watch(beside=True)
         self.waits: Callable[[], None] = lambda: None
         """Called each time nothing is left to do but wait, for a display."""
-        self.created = float(run.about().get("created") or 0.0)
+        self.created = run.info.created
         self._told = time.time(), time.monotonic()
 
     # Time and work
@@ -94,10 +95,10 @@ class FleetField:
     # Agents
 
     def launch(self, task: Task, attempt: Attempt) -> None:
-        told = attempt.agent
+        agent = attempt.agent
         text = prompts.prompt("submit", task=task.prompt).strip() if self.speaks and task.prompt else task.prompt
         env = {"MUSTER_ITEM": task.item, "MUSTER_RUN": self.run.name, "MUSTER_TASK": task.id}
-        place = Address.parse(f"{told['name']}@{told['place']}" if told["place"] else str(told["name"]))
+        place = Address.parse(f"{agent.name}@{agent.place}" if agent.place else agent.name)
         labels = {**self.wish.labels, "run": self.run.name, "task": task.id}
         spec = self.wish._replace(
             address=place,
@@ -117,11 +118,11 @@ class FleetField:
 
     def _mine(self, attempt: Attempt) -> Any:
         """The agent of an attempt, also one that was renamed. NotFound where there is none, or it is somebody else's that has its name."""
-        one = self.fleet.seek(str(attempt.agent["address"]))
-        if one is None and (seen := self._all(str(attempt.agent["place"])).get(str(attempt.agent["name"]))):
+        one = self.fleet.seek(attempt.agent.address)
+        if one is None and (seen := self._all(attempt.agent.place).get(attempt.agent.name)):
             one = self.fleet.seek(str(seen.address))
         if one is None:
-            raise NotFound(f"{attempt.agent['address']} is gone")
+            raise NotFound(f"{attempt.agent.address} is gone")
         if not self._ours(one.status, attempt.task):
             raise NotFound(f"{one.agent.name} is no agent of {self.run.name}")
         return one
@@ -157,24 +158,25 @@ class FleetField:
         one = self._mine(attempt)
         (self.fleet.answer if answer else self.fleet.message)(one, text)
 
-    def harvest(self, task: Task, attempt: Attempt) -> dict[str, Any]:
+    def harvest(self, task: Task, attempt: Attempt) -> Harvest:
         try:
             one = self._mine(attempt)
-            return {**self.gather(one, attempt), "seen": one.status}
+            return Harvest(self.gather(one, attempt), one.status)
         except NotFound as error:
-            return {"harvest_errors": [error.message]}
+            return Harvest(Outcome(harvest_errors=(error.message,)))
         except OSError as error:
             raise MusterError(f"{os.strerror(error.errno or 0)}: {attempt.folder}") from error
 
-    def gather(self, one: Any, attempt: Attempt) -> dict[str, Any]:
+    def gather(self, one: Any, attempt: Attempt) -> Outcome:
         """All that an agent left, whosever it is, into the attempt's folder."""
         status = one.status
         errors: list[str] = []
         spoken: list[int] = []
-        told: dict[str, Any] = {"harvest_errors": errors, "kept": False}
+        outcome = Outcome()
 
         def part(name: str, work: Callable[[], object]) -> None:
             """One thing that it left. A host that does not answer is no answer; what else goes wrong is told, and the rest goes on."""
+            nonlocal outcome
             try:
                 work()
             except Unreachable:
@@ -182,18 +184,21 @@ class FleetField:
             except (MusterError, OSError) as error:
                 errors.append(f"{name}: {getattr(error, 'message', error)}")
                 # What could not be brought home stays where it is.
-                told["kept"] = told["kept"] or not isinstance(error, NotFound)
+                outcome = outcome._replace(keep_agent=outcome.keep_agent or not isinstance(error, NotFound))
 
         def put(name: str, content: bytes) -> None:
             write(os.path.join(attempt.folder, name), content)
+
+        def commits() -> None:
+            nonlocal outcome
+            outcome = self._commits(one, os.path.join(attempt.folder, "diff.patch"), outcome)
 
         part("status", lambda: put("status.json", _json(_shown(status))))
         if status.result:
             put("result.json", status.result.encode("utf-8", "surrogateescape"))
             found = results.of(status)
             if isinstance(found, results.Result):
-                told["claimed"] = found._asdict()
-                told["summary"] = found.summary
+                outcome = outcome._replace(claimed=found, summary=found.summary)
             part("artifacts", lambda: self._artifacts(one, attempt, errors))
         part("events", lambda: put("events.jsonl", _lines(self.fleet.events(one))))
         if self.speaks:
@@ -201,12 +206,12 @@ class FleetField:
         part("recording", lambda: _stream(os.path.join(attempt.folder, "recording.cast"), self.fleet.cast(one)))
         status = self._tallied(one, sum(spoken))
         (bill,) = self.fleet.bills([status])
-        told |= {"tokens": bill.tokens, "cost_usd": bill.cost_usd}
+        outcome = outcome._replace(tokens=bill.tokens, cost_usd=bill.cost_usd)
         put("usage.json", _json(status.usage))
         if one.agent.base:
             part("diff", lambda: self._diff(one, os.path.join(attempt.folder, "diff.patch"), errors))
-            part("commits", lambda: told.update(self._commits(one, os.path.join(attempt.folder, "diff.patch"))))
-        return told
+            part("commits", commits)
+        return outcome._replace(harvest_errors=tuple(errors))
 
     def _transcript(self, one: Any, put: Callable[[str, bytes], None]) -> int:
         """Bring the transcript home, if its type keeps one, and return how many tokens it tells of."""
@@ -249,22 +254,17 @@ class FleetField:
         if not left:
             errors.append(f"diff: it is cut at {DIFF_MAX >> 20} MB")
 
-    def _commits(self, one: Any, patch: str) -> dict[str, Any]:
+    def _commits(self, one: Any, patch: str, outcome: Outcome) -> Outcome:
         """Its branch, and what it had not committed as a commit on the side; a ref of the run holds both, whatever becomes of the agent."""
         pulled = self.fleet.pull(one, force=True, empty=False)
-        found = {"branch": pulled.get("branch"), "tip": pulled.get("tip"), "commits": pulled.get("commits") or 0}
-        if not found["tip"]:
-            return found
+        branch, tip, repo = (str(pulled.get(key) or "") for key in ("branch", "tip", "repo"))
+        outcome = outcome._replace(branch=branch, tip=tip, commits=pulled.get("commits") or 0)
+        if not tip:
+            return outcome
         left = bool(pulled.get("dirty")) and not self._carried_only(one, patch)
         rest = self.fleet.pull(one, uncommitted=True, force=True, empty=False) if left else {}
-        found |= {"uncommitted": rest.get("branch"), "repo": pulled.get("repo")}
-        _ref(
-            self.fleet.local,
-            str(pulled["repo"]),
-            f"refs/muster/runs/{self.run.name}/{one.agent.name}",
-            str(pulled["tip"]),
-        )
-        return found
+        _ref(self.fleet.local, repo, f"refs/muster/runs/{self.run.name}/{one.agent.name}", tip)
+        return outcome._replace(uncommitted=str(rest.get("branch") or ""), repo=repo)
 
     def _carried_only(self, one: Any, patch: str) -> bool:
         """What is not committed is what the user had not either when the agent was made: all that it did is in its commits."""
@@ -275,9 +275,9 @@ class FleetField:
 
     def clear(self, attempt: Attempt) -> None:
         """One that has not done its task, or whose work could not be brought home, is only stopped: somebody may want to see to it."""
-        told = attempt.outcome or {}
+        ended = attempt.outcome
         # One without an outcome is half made, and made anew.
-        keep = bool(told) and (self.keep or told.get("kept") or (attempt.final and told.get("outcome") != "ok"))
+        keep = ended is not None and (self.keep or ended.keep_agent or (ended.final and ended.outcome != "ok"))
         try:
             one = self._mine(attempt)
         except NotFound:

@@ -9,9 +9,6 @@ from ..run.directory import Attempt
 from ..run.tasks import Task
 from .supervise import Act, Memo
 
-#: What an outcome tells that is needed again; the rest is on disk.
-LEAN = frozenset("outcome final counts kept unseen branch tip commits repo again cost_usd tokens seconds".split())
-
 
 class Job:
     """A task on its way: `found` (it may have an agent from before), `todo`, `later` (to be tried again), `launching`, `running`,
@@ -40,8 +37,9 @@ class Job:
         """One more attempt, or the last one again, of which no agent came."""
         if self.tries and self.last.number == attempt.number:
             self.tries.pop()
-        self.tries.append(_lean(attempt))
-        self.name, self.place = str(attempt.agent.get("name", "")), str(attempt.agent.get("place", ""))
+        # What the agents of ten thousand attempts said is on disk, and not kept in memory.
+        self.tries.append(attempt._replace(outcome=attempt.outcome and attempt.outcome.lean()))
+        self.name, self.place = attempt.agent.name, attempt.agent.place
 
 
 #: Stages in which an agent is looked at, and in which there is or may be one.
@@ -73,9 +71,3 @@ class Board:
         self.stages[stage][key] = job
         if stage in WATCHED:
             self.watched[job.place][key] = job
-
-
-def _lean(attempt: Attempt) -> Attempt:
-    """Without what its agent said: that of ten thousand is not kept in memory."""
-    told = attempt.outcome
-    return attempt if told is None else attempt._replace(outcome={key: told[key] for key in told if key in LEAN})

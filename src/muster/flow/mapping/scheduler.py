@@ -23,8 +23,9 @@ from ..limits import failures, settings
 from ..limits.breaker import Alert, Breaker
 from ..limits.governor import Governor, HostLoad, Spend
 from ..limits.limits import span
-from ..run.directory import GOOD, Attempt, Run, read, write
-from .backend import Ended, Field, Key, Sight
+from ..run.directory import Attempt, Run, outcome_in, write
+from ..run.records import GOOD, AttemptAgent, Control, Outcome
+from .backend import Ended, Field, Harvest, Key, Sight
 from .jobs import ALIVE, WATCHED, Board, Job
 from .polling import Turns
 from .supervise import Act, Memo, Rules, came_to_its_end, watch
@@ -137,7 +138,7 @@ class Scheduler:
         self.stopping = ""
         """Empty, `drain`, or the outcome with which everything is ended."""
         self.why = ""
-        self.wished = {"resumed": run.control().get("resumed")}
+        self.wished = Control(resumed=run.control().resumed)
         self.alerted: set[str] = set()
         self.asked = 0
         self.saved = self.summed = self.heeded = 0.0
@@ -158,8 +159,8 @@ class Scheduler:
         for task in tasks:
             if task.id not in self.jobs:  # what the others cost counts all the same
                 for attempt in run.attempts(task.id):
-                    self.begun += bool(attempt.agent.get("name"))
-                    self._count(Job(task, []), attempt.outcome or {})
+                    self.begun += bool(attempt.agent.name)
+                    self._count(Job(task, []), attempt.outcome or Outcome())
         for pause in breaker.pauses.values():
             if pause.flying not in self.board.stages["found"]:
                 breaker.withdrawn(self.began, pause.flying)  # nobody else would tell of its end
@@ -168,18 +169,18 @@ class Scheduler:
         """What is known from before: whether an attempt without an outcome has an agent, the first look tells."""
         self.board.stages["todo"][job.task.id] = job
         for attempt in job.tries:
-            self.begun += bool(attempt.agent.get("name"))
+            self.begun += bool(attempt.agent.name)
             if attempt.outcome:
                 self._count(job, attempt.outcome)
-                if attempt.agent.get("name") and not attempt.cleared:
-                    self.left[str(attempt.agent.get("place", ""))][str(attempt.agent["name"])] = job, attempt, 0
+                if attempt.agent.name and not attempt.cleared:
+                    self.left[attempt.agent.place][attempt.agent.name] = job, attempt, 0
         if job.tries and not job.last.outcome:
             self._move(job, "found")
-        elif job.tries and (told := job.last.outcome):
-            if job.last.final and not (self.plan.reopen and told["outcome"] in ENDED_BY_US):
+        elif job.tries and (ended := job.last.outcome):
+            if ended.final and not (self.plan.reopen and ended.outcome in ENDED_BY_US):
                 self._move(job, "over")
-            elif (again := _number(told.get("again"))) > self.began:
-                job.not_before = min(again, self.began + failures.LONGEST_WAIT)
+            elif ended.retry_at is not None and ended.retry_at > self.began:
+                job.not_before = min(ended.retry_at, self.began + failures.LONGEST_WAIT)
                 self._move(job, "later")
 
     def _move(self, job: Job, stage: str) -> None:
@@ -364,7 +365,8 @@ class Scheduler:
     def _waits_for(self, job: Job, attempt: Attempt, status: Status) -> bool:
         """Whether an agent that was given up because its host was silent is still the one that has the task."""
         return (
-            bool((attempt.outcome or {}).get("unseen"))
+            attempt.outcome is not None
+            and attempt.outcome.host_silent
             and status.state not in ("lost", "stopped")
             and job.last.number == attempt.number
             and job.stage in ("over", "later", "todo")
@@ -372,14 +374,14 @@ class Scheduler:
 
     def _take_up(self, job: Job, attempt: Attempt, status: Status) -> None:
         """Its host is back: what it does, or has done meanwhile, counts as if it had never been away."""
-        now, told = self.field.now(), read(os.path.join(attempt.folder, "outcome.json")) or attempt.outcome or {}
+        now, ended = self.field.now(), outcome_in(attempt.folder) or attempt.outcome or Outcome()
         del self.left[job.place][job.name]
-        job.spent = settings.used(told.get("cost_usd"), told.get("tokens"))
+        job.spent = settings.used(ended.cost_usd, ended.tokens)
         less = Spend(None if job.spent.dollars is None else -job.spent.dollars, -(job.spent.tokens or 0))
         self.used = settings.add(self.used, less)
-        job.before = settings.add(job.before, less._replace(seconds=-(told.get("seconds") or 0.0)))
+        job.before = settings.add(job.before, less._replace(seconds=-(ended.seconds or 0.0)))
         self.flying.put(job.task.id, job.spent)
-        self.ended -= bool(told.get("final"))
+        self.ended -= ended.final
         job.tried(self._kept(lambda: self.run.reopen(attempt)))
         job.memo, job.since = Memo(now, active=now), status.agent.created
         self._move(job, "running")
@@ -390,7 +392,7 @@ class Scheduler:
         job, attempt, tries = self.left[place].pop(name)
         if tries < CLEAR_TRIES:
             self.given_up[place][name] = job, attempt
-        address = attempt.agent.get("address")
+        address = attempt.agent.address
         self._note(
             "left", job, attempt, reason=f"{address} may still be there ({why}); muster destroy {address} ends it"
         )
@@ -429,7 +431,7 @@ class Scheduler:
             self._begin(key, lambda: self.field.tell(attempt, act.text, act.what == "answer"))
         elif act.what == "ask":
             self._note("question", job, reason=act.text)
-            self.field.alert("question", f"{job.last.agent['address']} asks: {act.text}")
+            self.field.alert("question", f"{job.last.agent.address} asks: {act.text}")
         elif act.what == "end":
             self._end(job, act)
         elif self.stopping in ("cancelled", "over-budget", "failed"):
@@ -449,26 +451,27 @@ class Scheduler:
             job.spent = Spend(dollars, max(spend.tokens or 0, job.spent.tokens or 0))
             self.flying.put(job.task.id, job.spent)
 
-    def _count(self, job: Job, outcome: dict[str, Any]) -> None:
+    def _count(self, job: Job, outcome: Outcome) -> None:
         self.flying.put(job.task.id, None)
-        used = settings.used(outcome.get("cost_usd"), outcome.get("tokens"))
+        used = settings.used(outcome.cost_usd, outcome.tokens)
         self.used = settings.add(self.used, used)
-        job.before = settings.add(job.before, used._replace(seconds=outcome.get("seconds") or 0))
+        job.before = settings.add(job.before, used._replace(seconds=outcome.seconds or 0))
         self.summed = 0.0
 
     def _late(self, job: Job, attempt: Attempt, spend: Spend) -> None:
         """What an agent has come to since its attempt was given up counts as that attempt's."""
-        told = read(os.path.join(attempt.folder, "outcome.json")) or {}
-        if not told:
+        ended = outcome_in(attempt.folder)
+        if ended is None:
             return
-        before = settings.used(told.get("cost_usd"), told.get("tokens"))
+        before = settings.used(ended.cost_usd, ended.tokens)
         known = spend.dollars is not None and before.dollars is not None
         dollars = max(0.0, (spend.dollars or 0.0) - (before.dollars or 0.0)) if known else None
         tokens = max(0, (spend.tokens or 0) - (before.tokens or 0))
         if not dollars and not tokens:
             return
         cost = None if dollars is None else (before.dollars or 0.0) + dollars
-        self._kept(lambda: self.run.end(attempt, {**told, "cost_usd": cost, "tokens": (before.tokens or 0) + tokens}))
+        late = ended._replace(cost_usd=cost, tokens=(before.tokens or 0) + tokens)
+        self._kept(lambda: self.run.end(attempt, late))
         self.used = settings.add(self.used, Spend(dollars, tokens))
         job.before = settings.add(job.before, Spend(dollars, tokens))
         self.summed = 0.0
@@ -618,7 +621,7 @@ class Scheduler:
         number = job.last.number if again else len(job.tries) + 1
         self.begun += not again
         name = f"{self.run.name}-{job.task.number:04d}" + (f"-{number}" if number > 1 else "")
-        agent = {"name": name, "place": place, "address": f"{name}@{place}" if place else name, "begun": now}
+        agent = AttemptAgent(name, place, f"{name}@{place}" if place else name, now)
         attempt = self._kept(lambda: self.run.begin(job.task.id, number, agent, job.task.prompt))
         job.tried(attempt)
         job.since, job.memo = now, Memo(now, active=now)
@@ -637,7 +640,7 @@ class Scheduler:
             self._tell_people(self.breaker.succeeded(job.place, now, job.task.id, "launch"))
             return
         failure = failures.from_error("launch", error, host=job.place, t=now, own=(job.name, job.task.item))
-        self._finish(job, {"outcome": "failed", "reason": error.message}, failure, made=False)
+        self._finish(job, Outcome("failed", error.message), failure, made=False)
 
     # Ending
 
@@ -660,19 +663,20 @@ class Scheduler:
                 job.not_before = now + HARVEST_AGAIN
                 self._move(job, "ending")
                 return
-            told: dict[str, Any] = {"harvest_errors": [ended.error.message], "kept": True}
-            if job.place in self.silent:
-                told["unseen"] = True  # it may be taken up when its host is back
+            outcome = Outcome(harvest_errors=(ended.error.message,), keep_agent=True)
+            outcome = outcome._replace(host_silent=job.place in self.silent)
         else:
-            told = dict(ended.value)
-            seen = told.pop("seen", None)  # as it was when it was harvested, before anybody stopped it
-            if seen is not None and act.outcome in ENDED_BY_US:
-                act = came_to_its_end(seen, job.memo, self.plan.rules) or act
+            harvest: Harvest = ended.value
+            outcome = harvest.outcome
+            if harvest.status is not None and act.outcome in ENDED_BY_US:
+                act = came_to_its_end(harvest.status, job.memo, self.plan.rules) or act
         job.unharvested = 0.0
-        for key, seen in (("cost_usd", job.spent.dollars), ("tokens", job.spent.tokens)):
-            if seen and seen > (told.get(key) or 0):
-                told = {**told, key: seen}  # what could be seen of it while it was there
-        outcome = {"outcome": act.outcome, "reason": act.reason, "seconds": now - job.since, **told}
+        # What could be seen of its usage while it was there.
+        if job.spent.dollars and job.spent.dollars > (outcome.cost_usd or 0):
+            outcome = outcome._replace(cost_usd=job.spent.dollars)
+        if job.spent.tokens and job.spent.tokens > (outcome.tokens or 0):
+            outcome = outcome._replace(tokens=job.spent.tokens)
+        outcome = outcome._replace(outcome=act.outcome, reason=act.reason, seconds=now - job.since)
         failure = None
         if act.outcome not in GOOD | ENDED_BY_US:
             stage = "result" if act.outcome == "invalid" else "work"
@@ -682,34 +686,33 @@ class Scheduler:
             failure = failures.classify(stage, act.reason, reason=reason, host=job.place, t=now, own=own)
         self._finish(job, outcome, failure, made=job.place not in self.silent)
 
-    def _finish(self, job: Job, outcome: dict[str, Any], failure: failures.Failure | None, made: bool = True) -> None:
+    def _finish(self, job: Job, outcome: Outcome, failure: failures.Failure | None, made: bool = True) -> None:
         """The outcome is written down; only then is the agent cleared away. One that could not be `made`, or that is out of reach,
         may still be there: a look tells."""
         now = self.field.now()
         wait = None
         if failure is not None:
-            outcome |= {"failure": failure.to_json(), "counts": failure.counts}
+            outcome = outcome._replace(failure=failure.to_json(), uses_retry=failure.counts)
             before = [one.outcome for one in job.tries[:-1] if one.outcome]
-            before = [told for told in before if told.get("outcome") not in ENDED_BY_US]
-            counted = failure.counts + sum(bool(told.get("counts", True)) for told in before)
+            before = [ended for ended in before if ended.outcome not in ENDED_BY_US]
+            counted = failure.counts + sum(ended.uses_retry for ended in before)
             # Ctrl-C ends the process, not the run: what is to be tried again still is.
             goes_on = not self.stopping or self.interrupted
-            if counted <= self.plan.retries and goes_on and outcome["outcome"] in AGAIN:
+            if counted <= self.plan.retries and goes_on and outcome.outcome in AGAIN:
                 wait = failures.retry_after(failure, len(before) + 1, self.chance())
-        good = outcome["outcome"] in GOOD
+        good = outcome.good
         if good:
             self.alerted.clear()
         self._learn(job, failure, good, now)
-        cost = Spend(outcome.get("cost_usd"), outcome.get("tokens"), outcome.get("seconds"))
+        cost = Spend(outcome.cost_usd, outcome.tokens, outcome.seconds)
         self.governor.ended(now, cost, progress=good)
         # Of an end that a person asked for with Ctrl-C the same command takes up the rest.
-        outcome["final"] = wait is None and not (self.interrupted and outcome["outcome"] == "cancelled")
-        outcome |= {"t": now, "again": None if wait is None else now + wait}
+        final = wait is None and not (self.interrupted and outcome.outcome == "cancelled")
+        outcome = outcome._replace(final=final, t=now, retry_at=None if wait is None else now + wait)
         job.tried(self._kept(lambda: self.run.end(job.last, outcome)))
         self._count(job, outcome)
-        told = {"outcome": outcome["outcome"], "reason": outcome.get("reason") or None, "final": outcome["final"]}
-        self._note("outcome", job, **told)
-        self.ended += outcome["final"]
+        self._note("outcome", job, outcome=outcome.outcome, reason=outcome.reason or None, final=final)
+        self.ended += final
         job.not_before = now + (wait or 0.0)
         if made:
             self._move(job, "clearing")
@@ -720,9 +723,8 @@ class Scheduler:
 
     def _leave(self, job: Job, attempt: Attempt, tries: int) -> None:
         """Let the next look at its host find out whether there is an agent of an attempt that is over."""
-        place = str(attempt.agent.get("place", ""))
-        self.left[place][str(attempt.agent["name"])] = job, attempt, tries
-        self._turn(place)
+        self.left[attempt.agent.place][attempt.agent.name] = job, attempt, tries
+        self._turn(attempt.agent.place)
 
     def _learn(self, job: Job, failure: failures.Failure | None, good: bool, now: float) -> None:
         """What an end says of the host, the limits and the work as a whole; one that we made says nothing."""
@@ -750,14 +752,14 @@ class Scheduler:
         self._begin(("clear", f"{job.task.id}#{attempt.number}"), work)
 
     def _cleared(self, job: Job, attempt: Attempt, error: MusterError | None) -> None:
-        place, name = str(attempt.agent.get("place", "")), str(attempt.agent.get("name", ""))
+        place, name = attempt.agent.place, attempt.agent.name
         *_, tries = self.left[place].pop(name, (None, None, 0))
         if error is not None:
             self._note("uncleared", job, attempt, reason=error.message)
             # Half made by a process that is gone: the same attempt is not begun again beside it.
             if attempt.outcome is None:
                 failure = failures.from_error("launch", error, host=place, t=self.field.now())
-                self._finish(job, {"outcome": "failed", "reason": error.message}, failure, made=False)
+                self._finish(job, Outcome("failed", error.message), failure, made=False)
                 return
             self._leave(job, attempt, tries + 1)
         if job.stage == "clearing":
@@ -785,17 +787,20 @@ class Scheduler:
     def _skip(self, job: Job, outcome: str, reason: str) -> None:
         """A task that is not begun (again): it has its outcome all the same, which is that of its last attempt where that failed."""
         if outcome == "failed" and job.tries and job.last.outcome:
-            told = read(os.path.join(job.last.folder, "outcome.json")) or dict(job.last.outcome)
-            job.tried(self._kept(lambda: self.run.end(job.last, {**told, "final": True})))
+            last = (outcome_in(job.last.folder) or job.last.outcome)._replace(final=True)
+            job.tried(self._kept(lambda: self.run.end(job.last, last)))
             self._move(job, "over")
-            self._note("outcome", job, outcome=told["outcome"], reason=told.get("reason") or None, final=True)
+            self._note("outcome", job, outcome=last.outcome, reason=last.reason or None, final=True)
             return
         outcome = "cancelled" if outcome == "failed" else outcome  # nobody has tried it
         again = bool(job.tries) and not job.last.outcome
-        agent = {"name": "", "place": "", "address": None}
         number = job.last.number if again else len(job.tries) + 1
-        told = {"outcome": outcome, "reason": reason, "final": True, "kept": True, "t": self.field.now()}
-        job.tried(self._kept(lambda: self.run.end(self.run.begin(job.task.id, number, agent, job.task.prompt), told)))
+        skipped = Outcome(outcome, reason, True, self.field.now(), keep_agent=True)
+
+        def write() -> Attempt:
+            return self.run.end(self.run.begin(job.task.id, number, AttemptAgent(), job.task.prompt), skipped)
+
+        job.tried(self._kept(write))
         self._move(job, "over")
         self._note("outcome", job, outcome=outcome, reason=reason, final=True)
 
@@ -808,7 +813,7 @@ class Scheduler:
             return
         self.asked, self.heeded = asked, now
         wish = self.run.control()
-        state = str(wish.get("state", ""))
+        state = wish.state
         if state == "paused" and not self.paused:
             self.paused = True
             self._note("paused", None)
@@ -826,11 +831,11 @@ class Scheduler:
             self.interrupted, self.stopping = True, "drain"
             self._note("draining", None, reason="interrupted; once more stops and harvests")
         if wish != self.wished:
-            if wish.get("resumed") != self.wished.get("resumed"):
+            if wish.resumed != self.wished.resumed:
                 self.governor.lift(self.field.now())
                 self.breaker.lift()
             self.wished = wish
-            limits = {key: wish[key] for key in SETTABLE if _number(wish.get(key))}
+            limits: dict[str, Any] = {key: value for key in SETTABLE if (value := getattr(wish, key))}
             if "max_agents" in limits:
                 limits["max_agents"] = max(1, int(limits["max_agents"]))
             self.governor.limits = self.governor.limits._replace(**limits)
@@ -843,7 +848,7 @@ class Scheduler:
         if job is not None:
             attempt = attempt or (job.last if job.tries else None)
             about = {"task": job.task.id, "attempt": attempt.number if attempt else 0}
-            about["agent"] = attempt.agent.get("address") if attempt else None
+            about["agent"] = attempt.agent.address or None if attempt else None
         self.noted = True
         self.say(self._kept(lambda: self.run.event(kind, self.field.now(), **about, **fields)))
 
@@ -883,7 +888,7 @@ class Scheduler:
     def counts(self) -> dict[str, int]:
         """How many tasks are where, for the display."""
         found = Counter({stage: len(jobs) for stage, jobs in self.board.stages.items() if jobs and stage != "over"})
-        found.update(str((job.last.outcome or {}).get("outcome")) for job in self.board.stages["over"].values())
+        found.update((job.last.outcome or Outcome()).outcome for job in self.board.stages["over"].values())
         return dict(found)
 
 
@@ -898,7 +903,3 @@ def cannot_use(place: str, error: MusterError) -> str:
 def _was_told(status: Status) -> bool:
     """Whether it ever took a message."""
     return any(one.source == "event prompt" for one in status.evidence)
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0

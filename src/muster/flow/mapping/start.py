@@ -20,6 +20,7 @@ from ..limits.budget import Estimate
 from ..limits.governor import Governor, Limits
 from ..run import directory as runs
 from ..run import tasks
+from ..run.records import GOOD, Control, Finished, RunInfo
 from .fleet_backend import FleetField
 from .scheduler import ENDED_BY_US, SETTABLE, Plan, Scheduler, cannot_use
 from .supervise import Rules
@@ -111,23 +112,23 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[runs.Run, bool]:
     digest = tasks.digest(same)
     if wish.name:
         known = [run for run in runs.all_runs(fleet.home) if run.name == wish.name]
-        if known and known[0].about().get("digest") != digest:
+        if known and known[0].info.digest != digest:
             raise UsageError(f"run {wish.name} was made for other input", "--run ANOTHER-NAME")
         if known and not wish.new:
             return known[0], False
     elif not wish.new and (found := next((run for run in runs.of(fleet.home, digest) if not over(run)), None)):
         return found, False
-    about = {
-        "digest": digest,
-        "repo": repo,
-        "type": spec.type,
-        "prompt": wish.prompt,
-        "args": list(wish.args),
-        "places": list(wish.places),
-        "permissions": spec.permissions,
-    }
+    info = RunInfo(
+        digest=digest,
+        repo=repo,
+        type=spec.type,
+        prompt=wish.prompt,
+        args=wish.args,
+        places=wish.places,
+        permissions=spec.permissions,
+    )
     name = wish.name or runs.free_name(fleet.home, "map")
-    return runs.make(fleet.home, name, about, made), True
+    return runs.make(fleet.home, name, info, made), True
 
 
 def go(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
@@ -157,15 +158,14 @@ def go(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
 
 def over(run: runs.Run) -> bool:
     """Nothing of it is left to be done: also what was stopped, or for which there was no budget, can be."""
-    told = run.finished()
-    return told is not None and not any((told.get("outcomes") or {}).get(name) for name in ENDED_BY_US)
+    finished = run.finished()
+    return finished is not None and not any(finished.outcomes.get(name) for name in ENDED_BY_US)
 
 
 def stop(fleet: Fleet, run: runs.Run, say: Say) -> None:
     """End a run that nobody runs any more: its agents are harvested and ended, the rest is cancelled."""
-    about = run.about()
-    spec = Spec(Address(""), str(about["type"]), permissions=str(about.get("permissions") or "ask"))
-    wish = Wish(spec, "", (), [], tuple(about.get("places") or ("",)))
+    spec = Spec(Address(""), run.info.type, permissions=run.info.permissions)
+    wish = Wish(spec, "", (), [], run.info.places)
     with run.holding():
         if work(fleet, wish, run, say, lambda scheduler: None, wanted="stopped"):
             finish(run, say)
@@ -193,7 +193,7 @@ def work(
     breaker.restore(state.get("breaker"))
     if any(pause.state == "stopped" for pause in breaker.pauses.values()):
         breaker.lift()  # whoever begins again has seen to it, or finds out
-    if run.control() or wanted:
+    if run.control() != Control() or wanted:
         # No more what was asked of the process before: what is typed now counts.
         run.ask(state=wanted, **dict.fromkeys(SETTABLE))
     chosen = None if only is None else frozenset(only)
@@ -213,13 +213,13 @@ def rules(kind: AgentType, wish: Wish) -> Rules:
     return Rules(kind.speaks, usual if wish.stall is None else wish.stall, wish.questions)
 
 
-def finish(run: runs.Run, say: Say, **more: Any) -> None:
+def finish(run: runs.Run, say: Say, commit: str | None = None, branch: str = "") -> None:
     now, outcomes = time.time(), run.picture()["outcomes"]
-    runs.write(run.path("finished.json"), {"t": now, "outcomes": outcomes, **more})
+    run.save(Finished(now, outcomes, commit, branch))
     say(run.event("finished", now, outcomes=outcomes))
 
 
 def code(outcomes: dict[str, int]) -> int:
     """The exit code of a run that is over."""
-    bad = {name for name, count in outcomes.items() if count} - runs.GOOD
+    bad = {name for name, count in outcomes.items() if count} - GOOD
     return 0 if not bad else 4 if bad <= {"timeout", "over-budget"} else 1

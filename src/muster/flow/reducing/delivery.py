@@ -22,6 +22,7 @@ from ..run import directory as runs
 from ..run import git, prompts, tasks
 from ..run import results as result
 from ..run.directory import Attempt, Run
+from ..run.records import Ahead, Outcome, Plan
 from ..run.tasks import Task
 from ..suite import baseline, execute
 from ..suite.baseline import Baseline
@@ -57,41 +58,37 @@ class Reduction(NamedTuple):
 
 def units(work: Reduction) -> list[Unit]:
     """What each verified task came to."""
-    ahead = runs.read(work.run.path("ahead.json")) or {"included": []}
+    ahead = work.run.ahead() or Ahead()
     standing = {one.function.id: one.status for one in work.before.tests}
     found = []
     for task in work.run.tasks():
         told = stages.verified(work.run, task)
-        if not told or not told["ok"] or "unit" not in told:
+        if not told or not told.ok or not told.unit:
             continue
         attempt = work.run.attempts(task.id)[-1]
-        outcome = attempt.outcome or {}
-        title, _, body = str(outcome.get("summary") or "").strip().partition("\n")
-        fixes = told["result"] == "fixed"
-        own = told.get("tests", [task.item])
-        tests = (*own, *(test for test, by in (ahead.get("fixed") or {}).items() if by == task.id))
-        cost = outcome.get("cost_usd")
+        outcome = attempt.outcome or Outcome()
+        title, _, body = outcome.summary.strip().partition("\n")
+        fixes = told.result == "fixed"
+        own = (task.item,) if told.tests is None else told.tests
+        tests = (*own, *(test for test, by in ahead.fixed.items() if by == task.id))
+        cost = outcome.cost_usd
         found.append(
             Unit(
                 task.id,
                 task.base,
-                str(told["unit"]),
+                told.unit,
                 tuple(dict.fromkeys(tests)) if fixes else (),
                 int(task.fields.get("group") or 1),
                 max((SEVERITY.get(standing.get(test, ""), 0) for test in tests), default=0),
-                title or f"{told['result'].capitalize()} {task.item}",
+                title or f"{told.result.capitalize()} {task.item}",
                 body,
                 {
                     **({} if fixes or not own else {"Muster-Test": own[0]}),
-                    **(
-                        {"Muster-Agent": str(attempt.agent["name"])}
-                        if attempt.agent.get("name")
-                        else {"Muster-Branch": task.item}
-                    ),
+                    **({"Muster-Agent": attempt.agent.name} if attempt.agent.name else {"Muster-Branch": task.item}),
                     "Muster-Cost": "unknown" if cost is None else f"${cost:.2f}",
-                    "Muster-Evidence": str(told["words"]),
+                    "Muster-Evidence": told.reason,
                 },
-                tuple(ahead["included"]) if task.base == ahead.get("base") else (),
+                ahead.included if task.base == ahead.base else (),
             )
         )
     return found
@@ -179,7 +176,7 @@ def resolver(work: Reduction, kind: str, known: Mapping[str, Unit], since: float
     def resolve(conflict: Conflict) -> str | None:
         if kind == "none":
             return None
-        repo = str(work.run.about()["repo"])
+        repo = work.run.info.repo
         text = prompts.prompt(
             "resolve",
             unit=conflict.unit.name,
@@ -199,17 +196,17 @@ def resolver(work: Reduction, kind: str, known: Mapping[str, Unit], since: float
             or "those that cover it",
         )
         attempt = _ask(work, kind, f"integrate {conflict.unit.name}", "integrator", text, conflict.onto, since)
-        outcome = (attempt.outcome or {}) if attempt else {}
-        if attempt is None or outcome.get("outcome") != "ok" or not outcome.get("commits"):
+        outcome = attempt.outcome if attempt else None
+        if attempt is None or outcome is None or outcome.outcome != "ok" or not outcome.commits:
             return None
-        return _resolution(work, attempt.task, conflict.onto, str(outcome["tip"]))
+        return _resolution(work, attempt.task, conflict.onto, outcome.tip)
 
     return resolve
 
 
 def _resolution(work: Reduction, task: str, base: str, tip: str) -> str | None:
     """What an integrator did, on top of the commit that it was given, and without what tools left; None when that cannot be had."""
-    local, repo = work.fleet.local, str(work.run.about()["repo"])
+    local, repo = work.fleet.local, work.run.info.repo
     found = rebase.onto(work.fleet, work.run, base, tip, task)
     if not found.commit:
         return None
@@ -225,7 +222,7 @@ def _resolution(work: Reduction, task: str, base: str, tip: str) -> str | None:
 def doubt(work: Reduction, conflict: Conflict, commit: str) -> str:
     """What of a resolution would be kept out of a worker's branch: an integrator is believed no more than they are. It may take away neither
     what is accepted nor what the unit brings."""
-    local, repo, unit = work.fleet.local, str(work.run.about()["repo"]), conflict.unit
+    local, repo, unit = work.fleet.local, work.run.info.repo, conflict.unit
     judge = partial(classify.judge, local, repo, rules=work.wish.rules.knowing(work.before))
     brought = {one.path for one in classify.changes(local, repo, unit.base, unit.tip)}
     found = [one for one in judge(conflict.onto, commit).kept_out if not one.allowed]
@@ -239,7 +236,7 @@ def ranking(work: Reduction, kind: str, found: Sequence[Unit], since: float) -> 
         f"- {unit.name}: {unit.title} ({len(unit.tests)} tests fixed, {unit.group} failed alike)" for unit in found
     ]
     text = prompts.prompt("rank", units="\n".join(lines))
-    attempt = _ask(work, kind, "rank", "ranker", text, str(work.run.about()["base"]), since)
+    attempt = _ask(work, kind, "rank", "ranker", text, work.run.info.base, since)
     path = Path(attempt.folder) / "artifacts" / "order.txt" if attempt else Path()
     names = {unit.name for unit in found}
     try:
@@ -282,10 +279,12 @@ def reopen(run: Run, task: Task, since: float) -> None:
     """Let a task be tried once more that the last reduce came to its end without. An order can be used again; a resolution that could
     would not be asked for."""
     tries = run.attempts(task.id)
-    told = (tries[-1].outcome or {}) if tries else {}
-    used = told.get("outcome") == "ok" and task.fields.get("role") == "ranker"
-    if told.get("final") and float(told.get("t") or 0) < since and not used:
-        run.end(tries[-1], {**told, "final": False})
+    ended = tries[-1].outcome if tries else None
+    if ended is None:
+        return
+    used = ended.outcome == "ok" and task.fields.get("role") == "ranker"
+    if ended.final and ended.t < since and not used:
+        run.end(tries[-1], ended._replace(final=False))
 
 
 def _diff(work: Reduction, repo: str, base: str, tip: str) -> str:
@@ -307,14 +306,13 @@ def check(fleet: Fleet, run: Run) -> None:
 
 def unfinished(work: Reduction) -> list[str]:
     """The tests of a run that have no outcome yet, because it was interrupted; an agent may be at work on them."""
-    run, plan = work.run, runs.read(work.run.path("plan.json")) or {}
+    run, plan, ahead = work.run, work.run.plan() or Plan(), work.run.ahead() or Ahead()
     known = {task.item: run.attempts(task.id) for task in run.tasks() if task.fields.get("role") in stages.WORK}
     over = {item for item, tries in known.items() if tries and tries[-1].final}
-    if run.about().get("gathered"):
+    if run.info.sources:
         return [item for item in known if item not in over]
-    fixed = (runs.read(run.path("ahead.json")) or {}).get("fixed", {})
     every = [one.function.id for one in work.before.tests]
-    return [test for test in every if test not in over | {*plan.get("skipped", ()), *fixed}]
+    return [test for test in every if test not in over | {*plan.skipped, *ahead.fixed}]
 
 
 def outcomes(run: Run) -> dict[str, int]:
@@ -336,7 +334,7 @@ def go(work: Reduction) -> Delivery:
     delivery = integrate.integrate(
         fleet.local,
         _common(fleet, run),
-        str(run.about()["base"]),
+        run.info.base,
         found,
         run=run.name,
         folder=folder,
@@ -355,7 +353,7 @@ def go(work: Reduction) -> Delivery:
 
 
 def _common(fleet: Fleet, run: Run) -> str:
-    return git.common_dir(fleet.local, str(run.about()["repo"]))
+    return git.common_dir(fleet.local, run.info.repo)
 
 
 def _gate(wish: Wish) -> str:
@@ -380,16 +378,16 @@ def _event(run: Run, event: dict[str, Any]) -> dict[str, Any]:
 
 def _remember(work: Reduction, delivery: Delivery) -> None:
     taken = {name for one in delivery.accepted for name in (one.name, *one.collapsed)}
-    base, good = str(work.run.about()["base"]), defaultdict[str, list[str]](list)
+    base, good = work.run.info.base, defaultdict[str, list[str]](list)
     for task in work.run.tasks():
         told = stages.verified(work.run, task)
-        if told and told["ok"] and told["result"] == "unchanged":
+        if told and told.ok and told.result == "unchanged":
             good[base].append(task.item)
         elif task.id not in taken:
             continue
         if delivery.commit:
             good[delivery.commit].append(task.item)
-    converged.converge(work.fleet, work.run, work.before, str(work.run.about()["type"]), work.wish.tutorial, good)
+    converged.converge(work.fleet, work.run, work.before, work.run.info.type, work.wish.tutorial, good)
     converged.escalate(work.fleet.home, work.run)
 
 
@@ -403,26 +401,26 @@ def funnel(run: Run, records: Sequence[runs.Record] | None = None) -> dict[str, 
     delivery = runs.read(run.path("delivery.json")) or {}
     work = [record for record in records if record.task.fields.get("role") in stages.WORK and record.attempts]
     last = {record.task.id: record.attempts[-1] for record in work}
-    outcomes = {id: (attempt.outcome or {}) for id, attempt in last.items()}
+    outcomes = {id: (attempt.outcome or Outcome()) for id, attempt in last.items()}
     found = {record.task.id: record.verified for record in work}
-    checked = {id: told for id, told in found.items() if told and told.get("attempt") == last[id].number}
+    checked = {id: told for id, told in found.items() if told and told.attempt == last[id].number}
     taken = {name for one in delivery.get("accepted", []) for name in (one["name"], *one["collapsed"])}
-    results = [told["result"] for told in checked.values() if told["ok"]]
+    results = [told.result for told in checked.values() if told.ok]
     picture = run.picture_of(records)
     return {
         "tests": len(before.get("tests", [])),
         "failing": sum(one.get("status") in BAD for one in before.get("tests", [])),
         "groups": sum(len(one["functions"]) > 1 for one in before.get("groups", [])),
-        "skipped": len((runs.read(run.path("plan.json")) or {}).get("skipped", {})),
-        "launched": sum("name" in attempt.agent for attempt in last.values()),
-        "valid": sum(isinstance(outcome.get("claimed"), dict) for outcome in outcomes.values()),
-        "claimed": sum(outcome.get("outcome") == "ok" for outcome in outcomes.values()),
+        "skipped": len((run.plan() or Plan()).skipped),
+        "launched": sum(bool(attempt.agent.name) for attempt in last.values()),
+        "valid": sum(outcome.claimed is not None for outcome in outcomes.values()),
+        "claimed": sum(outcome.outcome == "ok" for outcome in outcomes.values()),
         "verified": len(results),
         **{name: results.count(name) for name in ("fixed", "improved", "unchanged")},
         "integrated": len(taken),
         "left_out": len(delivery.get("left_out", {})),
-        "refused": sum(not told["ok"] for told in checked.values()),
-        "blocked": sum(outcome.get("outcome") == "blocked" for outcome in outcomes.values()),
+        "refused": sum(not told.ok for told in checked.values()),
+        "blocked": sum(outcome.outcome == "blocked" for outcome in outcomes.values()),
         "cost_usd": picture["cost_usd"],
         "tokens": picture["tokens"],
     }
@@ -434,8 +432,8 @@ def kept_out(run: Run) -> dict[str, list[dict[str, str]]]:
     taken = {name for one in delivery.get("accepted", []) for name in (one["name"], *one["collapsed"])}
     found: dict[str, list[dict[str, str]]] = {}
     for task in run.tasks() if taken else ():
-        told = (stages.verified(run, task) or {}) if task.id in taken else {}
-        why = {str(one["path"]): str(one["words"]) for one in reversed(told.get("kept_out", [])) if not one["allowed"]}
+        told = stages.verified(run, task) if task.id in taken else None
+        why = {one.path: one.reason for one in reversed(told.kept_out if told else ()) if not one.allowed}
         if why:
             found[task.id] = [{"path": path, "reason": why[path]} for path in sorted(why)]
     return found
@@ -463,9 +461,9 @@ def text(work: Reduction, delivery: Delivery) -> str:
     left_out = [f"- `{name}`: {_safe(left.reason)}" for name, left in delivery.left_out.items()]
     kept = [f"- `{name}`: {_safe(kept_out_words(paths), 1000)}" for name, paths in kept_out(work.run).items()]
     refused = [
-        f"- `{task.id}`: {_safe(told['words'])}"
+        f"- `{task.id}`: {_safe(told.reason)}"
         for task in work.run.tasks()
-        if (told := stages.verified(work.run, task)) and not told["ok"]
+        if (told := stages.verified(work.run, task)) and not told.ok
     ]
     lines += listed("In this branch", accepted, ACCEPTED_MOST)
     lines += listed("Kept out of these changes", kept, KEPT_OUT_MOST)
@@ -507,7 +505,7 @@ def check_request(fleet: Fleet, repo: str) -> None:
 
 def open_request(work: Reduction, delivery: Delivery) -> str:
     """Push the branch and open a pull request with the user's own gh; returns its address."""
-    repo = str(work.run.about()["repo"])
+    repo = work.run.info.repo
     for argv in (
         ["git", "-C", repo, "push", "-u", "origin", f"refs/heads/{delivery.branch}"],
         [

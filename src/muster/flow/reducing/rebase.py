@@ -32,7 +32,7 @@ def onto(fleet: Fleet, run: Run, base: str, tip: str, ref: str, rewritten: bool 
     With `rewritten` the branch may hold commits of the base in another form, as after `git commit --amend` or a squash: where its change
     and theirs meet, it counts as it is if it keeps most of their lines. Otherwise a conflict is a reason against it.
     """
-    repo = str(run.about()["repo"])
+    repo = run.info.repo
     before = git.text(fleet.local, repo, "merge-base", base, tip)
     if before == base:
         return Onto(tip)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ... import Fleet
 from ...errors import MusterError, NotFound, UsageError
@@ -19,6 +19,7 @@ from ..mapping.fleet_backend import FleetField
 from ..run import directory as runs
 from ..run import git, tasks
 from ..run.directory import Run
+from ..run.records import AttemptAgent, Outcome, RunInfo
 from ..run.tasks import Task
 from . import rebase as onto
 
@@ -62,9 +63,9 @@ def branches(run: Run) -> list[Source]:
     found = []
     for task in run.tasks():
         tries = run.attempts(task.id)
-        told = (tries[-1].outcome or {}) if tries and tries[-1].final else {}
-        if told.get("outcome") == "ok" and told.get("commits") and told.get("tip"):
-            found.append(Source(str(told.get("branch") or task.id), commit=str(told["tip"])))
+        ended = tries[-1].outcome if tries else None
+        if ended and ended.final and ended.outcome == "ok" and ended.commits and ended.tip:
+            found.append(Source(ended.branch or task.id, commit=ended.tip))
     if not found:
         raise UsageError(f"no task of run {run.name} is ok and has commits", f"muster runs show {run.name}")
     return found
@@ -81,7 +82,7 @@ def gather(fleet: Fleet, wish: Wish, names: Sequence[str], of: Run | None = None
     digest = tasks.digest(["reduce", [list(one) for one in found], base, source, wish.paths, wish.args])
     if wish.map.name:
         known = [run for run in runs.all_runs(fleet.home) if run.name == wish.map.name]
-        if known and known[0].about().get("digest") != digest:
+        if known and known[0].info.digest != digest:
             raise UsageError(
                 f"run {wish.map.name} was made of something else, or your branch or theirs have moved since",
                 f"--run ANOTHER-NAME, or: muster reduce {wish.map.name}",
@@ -90,65 +91,65 @@ def gather(fleet: Fleet, wish: Wish, names: Sequence[str], of: Run | None = None
             return known[0], False
     elif interrupted := runs.unfinished(fleet.home, digest):
         return interrupted, False
-    about = {
-        "kind": "improve",
-        "digest": digest,
-        "repo": repo,
-        "source": source,
-        "base": base,
-        "type": wish.map.spec.type,
-        "places": list(wish.map.places),
-        "paths": list(wish.paths),
-        "args": list(wish.args),
-    }
+    info = RunInfo(
+        kind="improve",
+        digest=digest,
+        repo=repo,
+        source=source,
+        base=base,
+        type=wish.map.spec.type,
+        places=wish.map.places,
+        paths=tuple(wish.paths),
+        args=tuple(wish.args),
+        sources=tuple((one.name, one.address, one.commit) for one in found),
+    )
     made = [
         Task(tasks.name(number, one.name), number, one.name, {"item": one.name, "role": ROLE}, "", (), base)
         for number, one in enumerate(found, 1)
     ]
     name = wish.map.name or runs.free_name(fleet.home, "reduce", converged.branches(fleet, repo))
-    return runs.make(fleet.home, name, {**about, "gathered": [list(one) for one in found]}, made), True
+    return runs.make(fleet.home, name, info, made), True
 
 
 def take(fleet: Fleet, wish: Wish, run: Run, say: start.Say) -> None:
     """Harvest each of them into its task, once. Agents stay as they are."""
     field = FleetField(fleet, run, wish.map.spec, speaks=True, keep=True)
-    told = [Source(*map(str, one)) for one in run.about().get("gathered", [])]
+    told = [Source(*one) for one in run.info.sources]
     for task, source in zip(run.tasks(), told, strict=False):
         if any(attempt.final for attempt in run.attempts(task.id)):
             continue
-        agent: dict[str, Any] = {"branch": source.name}
+        agent = AttemptAgent(branch=source.name)
         if source.address:
-            place = source.address.partition("@")[2]
-            agent = {"name": source.name, "place": place, "address": source.address}
+            agent = AttemptAgent(source.name, source.address.partition("@")[2], source.address)
         attempt = run.begin(task.id, 1, agent, "")
-        outcome: dict[str, Any] = {"tip": source.commit, "branch": source.name, "kept": True}
+        outcome = Outcome(tip=source.commit, branch=source.name)
         try:
             outcome = field.gather(fleet.get(source.address), attempt) if source.address else outcome
-            outcome |= _onto(fleet, run, task, str(outcome.get("tip") or ""))
+            outcome = _onto(fleet, run, task, outcome)
         except MusterError as error:
-            outcome |= {"outcome": "failed", "reason": error.message}
-        run.end(attempt, {**outcome, "kept": True, "final": True, "t": time.time()})
+            outcome = outcome._replace(outcome="failed", reason=error.message)
+        run.end(attempt, outcome._replace(keep_agent=True, final=True, t=time.time()))
         say(
             run.event(
                 "gathered",
                 time.time(),
                 task=task.id,
-                outcome=outcome["outcome"],
-                reason=outcome.get("reason") or source.name,
+                outcome=outcome.outcome,
+                reason=outcome.reason or source.name,
             )
         )
 
 
-def _onto(fleet: Fleet, run: Run, task: Task, tip: str) -> dict[str, Any]:
+def _onto(fleet: Fleet, run: Run, task: Task, branch: Outcome) -> Outcome:
     """The change of a branch on top of the run's base, as the outcome of its task."""
-    repo, base = str(run.about()["repo"]), task.base
+    repo, base, tip = run.info.repo, task.base, branch.tip
     if not tip:
-        return {"outcome": "failed", "reason": "it has no commits"}
+        return branch._replace(outcome="failed", reason="it has no commits")
     words = git.text(fleet.local, repo, "log", "-1", "--format=%B", tip).strip()
     count = git.text(fleet.local, repo, "rev-list", "--count", tip, f"^{base}")
-    told = {"outcome": "ok", "commits": int(count or 0), "summary": words}
+    ended = branch._replace(outcome="ok", commits=int(count or 0), summary=words)
     found = onto.onto(fleet, run, base, tip, task.id, rewritten=False)
     if not found.commit:
         rebase = "" if "in common" in found.reason else ": rebase it"
-        return {**told, "outcome": "failed", "reason": f"it {found.reason.removeprefix('it ')}{rebase}"}
-    return {**told, "tip": found.commit}
+        return ended._replace(outcome="failed", reason=f"it {found.reason.removeprefix('it ')}{rebase}")
+    return ended._replace(tip=found.commit)

@@ -19,12 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
 from ...errors import NotFound, Refused, UsageError, close
+from .records import OUTCOMES, VERSION, Ahead, AttemptAgent, Control, Finished, Outcome, Plan, RunInfo, Verified
 from .tasks import Task
 
-VERSION = 1
-#: Every task ends in one of these.
-OUTCOMES = ("ok", "blocked", "failed", "invalid", "timeout", "stalled", "over-budget", "cancelled", "lost")
-GOOD = frozenset({"ok", "blocked"})
 HOLD_TRIES, HOLD_SECONDS = 20, 0.02
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}\Z")
 #: A file of a run that is larger than this counts as unreadable.
@@ -38,12 +35,12 @@ class Attempt(NamedTuple):
     task: str
     number: int
     folder: str
-    agent: dict[str, Any]
-    outcome: dict[str, Any] | None
+    agent: AttemptAgent
+    outcome: Outcome | None
 
     @property
     def final(self) -> bool:
-        return bool(self.outcome and self.outcome.get("final"))
+        return self.outcome is not None and self.outcome.final
 
     @property
     def cleared(self) -> bool:
@@ -56,27 +53,27 @@ class Record(NamedTuple):
 
     task: Task
     attempts: list[Attempt]
-    verified: dict[str, Any]
-    """The whole of verified.json, of whichever attempt; empty without one."""
+    verified: Verified | None
+    """Of whichever attempt."""
 
 
 class Run:
-    def __init__(self, folder: str, about: dict[str, Any] | None = None) -> None:
-        """`about` is what run.json holds, if the caller has read it."""
+    def __init__(self, folder: str) -> None:
         self.folder = folder
         self.name = os.path.basename(folder)
-        self._about = about
+        self._info: RunInfo | None = None
 
     def path(self, *parts: str) -> str:
         return os.path.join(self.folder, *parts)
 
     # Reading
 
-    def about(self) -> dict[str, Any]:
-        """What was asked for; written once, when the run is made."""
-        if not self._about:
-            self._about = read(self.path("run.json")) or {}
-        return self._about
+    @property
+    def info(self) -> RunInfo:
+        """What was asked for; its `version` is 0 if run.json cannot be read."""
+        if self._info is None or not self._info.version:
+            self._info = RunInfo.from_json(read(self.path("run.json")))
+        return self._info
 
     def tasks(self) -> list[Task]:
         with open(self.path("tasks.jsonl"), encoding="utf-8") as file:
@@ -92,24 +89,30 @@ class Run:
         found = []
         for number in numbers:
             folder = self.path("tasks", task, f"attempt-{number}")
-            agent = read(os.path.join(folder, "agent.json"))
-            if agent:
-                found.append(Attempt(task, number, folder, agent, read(os.path.join(folder, "outcome.json"))))
+            if agent := AttemptAgent.from_json(read(os.path.join(folder, "agent.json"))):
+                found.append(Attempt(task, number, folder, agent, outcome_in(folder)))
         return found
 
     def records(self) -> list[Record]:
         """Read all tasks with their attempts and what was verified, each file once."""
-        return [
-            Record(task, self.attempts(task.id), read(self.path("tasks", task.id, "verified.json")) or {})
-            for task in self.tasks()
-        ]
+        return [Record(task, self.attempts(task.id), self.verified(task.id)) for task in self.tasks()]
 
-    def finished(self) -> dict[str, Any] | None:
-        return read(self.path("finished.json"))
+    def verified(self, task: str) -> Verified | None:
+        """Return what was found of a task's change, of whichever attempt."""
+        return Verified.from_json(read(self.path("tasks", task, "verified.json")))
 
-    def control(self) -> dict[str, Any]:
-        """What others ask of the process that runs it."""
-        return read(self.path("control.json")) or {}
+    def plan(self) -> Plan | None:
+        return Plan.from_json(read(self.path("plan.json")))
+
+    def ahead(self) -> Ahead | None:
+        return Ahead.from_json(read(self.path("ahead.json")))
+
+    def finished(self) -> Finished | None:
+        return Finished.from_json(read(self.path("finished.json")))
+
+    def control(self) -> Control:
+        """Return what other processes ask of the one that runs the run."""
+        return Control.from_json(read(self.path("control.json")))
 
     def events(self) -> list[dict[str, Any]]:
         with contextlib.suppress(OSError), open(self.path("events.jsonl"), encoding="utf-8", errors="replace") as file:
@@ -130,23 +133,24 @@ class Run:
         rows = []
         for task, tries, checked in records:
             last = tries[-1] if tries else None
-            told = (last.outcome or {}) if last else {}
-            words = checked.get("words") if checked.get("ok") is False else None
+            ended = last.outcome if last else None
+            told = ended or Outcome()
+            refused = checked.reason if checked and not checked.ok else ""
             rows.append(
                 {
                     "id": task.id,
                     "item": task.item[:500],
-                    "outcome": told.get("outcome") if last and last.final else None,
-                    "state": "done" if last and last.final else "running" if last and not told else "todo",
-                    "verified": checked.get("result"),
-                    "reason": told.get("reason") or words or None,
-                    "summary": told.get("summary") or None,
-                    "attempts": sum(bool(one.agent.get("name") or one.agent.get("branch")) for one in tries),
-                    "agent": last.agent.get("address") if last else None,
-                    "branch": told.get("branch"),
-                    "commits": told.get("commits"),
-                    "uncommitted": told.get("uncommitted"),
-                    "harvest_errors": _texts(told.get("harvest_errors")),
+                    "outcome": told.outcome if told.final else None,
+                    "state": "done" if told.final else "running" if last and not ended else "todo",
+                    "verified": checked.result if checked else None,
+                    "reason": told.reason or refused or None,
+                    "summary": told.summary or None,
+                    "attempts": sum(bool(one.agent.name or one.agent.branch) for one in tries),
+                    "agent": last.agent.address or None if last else None,
+                    "branch": told.branch or None,
+                    "commits": told.commits if ended else None,
+                    "uncommitted": told.uncommitted or None,
+                    "harvest_errors": list(told.harvest_errors),
                     "tokens": _sum(tries, "tokens"),
                     "cost_usd": _sum(tries, "cost_usd"),
                     "seconds": _sum(tries, "seconds"),
@@ -171,16 +175,16 @@ class Run:
             hint = f"did you mean {' or '.join(near)}?" if near else f"muster runs show {self.name} lists its tasks"
             raise NotFound(f"{self.name} has no task {word!r}", hint)
         task = found[0]
-        return Record(task, self.attempts(task.id), read(self.path("tasks", task.id, "verified.json")) or {})
+        return Record(task, self.attempts(task.id), self.verified(task.id))
 
     def overview(self) -> dict[str, Any]:
         """Return `picture` without its tasks. The totals of a run that is over are computed once and kept."""
         return {**self._head(), **self.kept("totals", self._totals)}
 
     def _head(self) -> dict[str, Any]:
-        about = self.about()
-        told = {key: about.get(key) for key in ("created", "repo", "type")}
-        return {"name": self.name, "folder": self.folder, **told, "state": self.state()}
+        info = self.info
+        asked = {"created": info.created, "repo": info.repo, "type": info.type}
+        return {"name": self.name, "folder": self.folder, **asked, "state": self.state()}
 
     def _totals(self) -> dict[str, Any]:
         picture = self.picture()
@@ -223,7 +227,7 @@ class Run:
             return "finished"
         if not self.held():
             return "interrupted" if os.path.getsize(self.path("tasks.jsonl")) else "planned"
-        return "paused" if self.control().get("state") == "paused" else "running"
+        return "paused" if self.control().state == "paused" else "running"
 
     # Writing
 
@@ -241,14 +245,14 @@ class Run:
             os.close(fd)
         return event
 
-    def begin(self, task: str, number: int, agent: dict[str, Any], prompt: str) -> Attempt:
+    def begin(self, task: str, number: int, agent: AttemptAgent, prompt: str) -> Attempt:
         """Write down who gets the task, before there is anybody."""
         folder = self.path("tasks", task, f"attempt-{number}")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, "cleared"))  # of an agent that was only half made, in the same attempt
         write(os.path.join(folder, "prompt.txt"), prompt.encode("utf-8", "surrogateescape"), sync=False)
-        write(os.path.join(folder, "agent.json"), agent)
+        write(os.path.join(folder, "agent.json"), agent.to_json())
         sync_folders(self.path("tasks", task), self.path("tasks"))
         return Attempt(task, number, folder, agent, None)
 
@@ -259,8 +263,8 @@ class Run:
         lines = [task.to_json() for task in (*known, *(task for task in tasks if task.id not in ids))]
         write(self.path("tasks.jsonl"), "".join(json.dumps(line, ensure_ascii=True) + "\n" for line in lines).encode())
 
-    def end(self, attempt: Attempt, outcome: dict[str, Any]) -> Attempt:
-        write(os.path.join(attempt.folder, "outcome.json"), {"version": VERSION, **outcome})
+    def end(self, attempt: Attempt, outcome: Outcome) -> Attempt:
+        write(os.path.join(attempt.folder, "outcome.json"), outcome.to_json())
         return attempt._replace(outcome=outcome)
 
     def reopen(self, attempt: Attempt) -> Attempt:
@@ -272,10 +276,18 @@ class Run:
     def clear(self, attempt: Attempt) -> None:
         write(os.path.join(attempt.folder, "cleared"), b"", sync=False)
 
-    def ask(self, **wishes: Any) -> None:
+    def save(self, record: Plan | Ahead | Finished) -> None:
+        name = {Plan: "plan.json", Ahead: "ahead.json", Finished: "finished.json"}[type(record)]
+        write(self.path(name), record.to_json())
+
+    def save_verified(self, task: str, verified: Verified) -> None:
+        write(self.path("tasks", task, "verified.json"), verified.to_json())
+
+    def ask(self, **changes: Any) -> None:
+        """Change some fields of `Control`."""
         with open(self.path("control.lock"), "a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            write(self.path("control.json"), {**self.control(), **wishes})
+            write(self.path("control.json"), {**(read(self.path("control.json")) or {}), **changes})
 
     # One at a time
 
@@ -322,17 +334,21 @@ def _locked(file: IO[str]) -> bool:
     return False
 
 
-def make(home: str, name: str, about: dict[str, Any], tasks: Sequence[Task]) -> Run:
-    """A new run; it is there whole or not at all. `Refused` when there is one of that name."""
+def make(home: str, name: str, info: RunInfo, tasks: Sequence[Task]) -> Run:
+    """Make a new run, whole or not at all; its name and version are filled in, and when it was created if that is 0.
+
+    Raises `Refused` if there is a run of that name.
+    """
     if not NAME.match(name):
         raise UsageError(f"{name!r} is not a name for a run", "use letters, digits, - and _, at most 40")
     runs = os.path.join(home, "runs")
     os.makedirs(runs, mode=0o700, exist_ok=True)
     folder, fresh = os.path.join(runs, name), os.path.join(runs, f".{name}.{os.getpid()}")
+    info = info._replace(version=VERSION, name=name, created=info.created or time.time())
     os.mkdir(fresh, 0o700)
     try:
         os.mkdir(os.path.join(fresh, "tasks"))
-        write(os.path.join(fresh, "run.json"), {"version": VERSION, "name": name, "created": time.time(), **about})
+        write(os.path.join(fresh, "run.json"), info.to_json())
         lines = "".join(json.dumps(task.to_json(), ensure_ascii=True) + "\n" for task in tasks)
         write(os.path.join(fresh, "tasks.jsonl"), lines.encode())
         try:
@@ -355,13 +371,13 @@ def all_runs(home: str) -> list[Run]:
     except OSError:
         return []
     found = [Run(os.path.join(home, "runs", name)) for name in names if not name.startswith(".")]
-    found = [run for run in found if run.about().get("version")]  # read once: a run remembers it
-    return sorted(found, key=lambda run: -_number(run.about().get("created")))
+    found = [run for run in found if run.info.version]  # read once: a run remembers it
+    return sorted(found, key=lambda run: -run.info.created)
 
 
 def find(home: str, name: str) -> Run:
     run = Run(os.path.join(home, "runs", name))
-    if not NAME.match(name) or not run.about():
+    if not NAME.match(name) or not run.info.version:
         known = [run.name for run in all_runs(home)]
         if near := close(name, known):
             raise NotFound(f"there is no run {name!r}", f"did you mean {' or '.join(near)}?")
@@ -372,18 +388,17 @@ def find(home: str, name: str) -> Run:
 def before(home: str, run: Run) -> Run | None:
     """The run before it that did the same in the same repository: what it can be compared with."""
 
-    def work(one: Run) -> list[Any]:
-        about = one.about()
-        same = [about.get(word) for word in ("kind", "repo", "type", "prompt", "args", "paths")]
-        return [*same, bool(about.get("gathered")), _number(about.get("created")) < _number(run.about().get("created"))]
+    def request(info: RunInfo) -> list[object]:
+        return [info.kind, info.repo, info.type, info.prompt, info.args, info.paths, bool(info.sources)]
 
-    mine = [*work(run)[:-1], True]
-    return next((one for one in all_runs(home) if one.name != run.name and work(one) == mine), None)
+    mine = request(run.info)
+    older = (one for one in all_runs(home) if one.name != run.name and one.info.created < run.info.created)
+    return next((one for one in older if request(one.info) == mine), None)
 
 
 def of(home: str, digest: str) -> list[Run]:
     """The runs of the same input, the newest first."""
-    return [run for run in all_runs(home) if run.about().get("digest") == digest]
+    return [run for run in all_runs(home) if run.info.digest == digest]
 
 
 def unfinished(home: str, digest: str) -> Run | None:
@@ -421,6 +436,11 @@ def sync_folders(*folders: str) -> None:
             os.close(fd)
 
 
+def outcome_in(folder: str) -> Outcome | None:
+    """Return the outcome of the attempt in a folder; None if it has none yet, or the file is damaged."""
+    return Outcome.from_json(read(os.path.join(folder, "outcome.json")))
+
+
 def read(path: str) -> dict[str, Any] | None:
     """Return the JSON object in a file, or None if it has none or is larger than READ_MAX bytes."""
     try:
@@ -440,17 +460,9 @@ def _object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
 def _sum(tries: Sequence[Attempt], key: str) -> float | None:
-    known = [value for one in tries if isinstance(value := (one.outcome or {}).get(key), int | float)]
+    known = [value for one in tries if one.outcome and (value := getattr(one.outcome, key)) is not None]
     return sum(known) if known else None
-
-
-def _texts(value: object) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else []
 
 
 def _total(rows: Sequence[dict[str, Any]], key: str) -> float | None:
