@@ -126,7 +126,7 @@ def test_stop_ends_every_process_even_a_daemon_and_start_goes_on(place: Place) -
     world.ok("start", place.at("one"))
     world.wait_state(place.at("one"), "working")
     again = world.ok("start", place.at("one"))
-    assert "runs already" in again.stderr
+    assert "is already running" in again.stderr
 
 
 def test_destroy_keeps_everything_and_restore_brings_it_back(place: Place) -> None:

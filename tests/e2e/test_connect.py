@@ -197,7 +197,7 @@ def test_after_leaving_a_live_agent_its_state_is_told(world: World, terminal: Te
     terminal.see("I am echoing")
     terminal.keys("C-b", "d")
     terminal.see("back: 0")
-    assert "left echoing, which is working; muster connect echoing comes back" in terminal.screen()
+    assert "detached from echoing, which is working; muster connect echoing attaches again" in terminal.screen()
 
 
 def test_create_on_a_terminal_connects_and_no_connect_does_not(world: World, terminal: Terminal) -> None:

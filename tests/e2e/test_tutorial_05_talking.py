@@ -129,7 +129,7 @@ def test_the_question_of_an_agent_that_asks_nothing_is_an_error(e2e: E2eSession)
     outside(e2e, "muster", "wait", "greet")
     result = e2e.run("muster answer greet")
     expect(result).to_exit_with(1)
-    expect(result.stderr).to_contain("greet is done, it has no open question\n  muster explain greet")
+    expect(result.stderr).to_contain("greet is done and has no open question\n  muster explain greet")
 
 
 def test_an_answer_reaches_the_agent_that_asked(e2e: E2eSession) -> None:

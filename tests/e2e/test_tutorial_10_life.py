@@ -265,7 +265,7 @@ def test_starting_one_that_runs_is_no_error(e2e: E2eSession) -> None:
     pid = tmux_pids(e2e)
     result = e2e.run("muster start hello-b")
     expect(result).to_succeed()
-    expect(result.stderr).to_contain("hello-b runs already")
+    expect(result.stderr).to_contain("hello-b is already running")
     assert tmux_pids(e2e) == pid
 
 

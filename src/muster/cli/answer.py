@@ -12,14 +12,14 @@ muster answer fix-login yes
 muster answer fix-login "Use the second design"
 """
 TEXT = """
-Answers what an agent waits for: yes or no to a permission dialog, any text to a question. Without an answer it shows
-what the agent asks.
+Answers a waiting agent: yes or no to a permission dialog, any text to a question. Without an answer it shows what the
+agent asks.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent")
-    parser.add_argument("answer", nargs="?", metavar="yes|no|TEXT", help="the answer; leave it out to see the question")
+    parser.add_argument("answer", nargs="?", metavar="yes|no|TEXT", help="the answer; omit it to see the question")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
@@ -35,10 +35,10 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
 
 def _question(args: argparse.Namespace, status: Status) -> int:
-    """Show what a waiting agent asks. An agent that does not wait is an error, as it is for an answer."""
+    """Show what a waiting agent asks. Like an answer, this is an error for an agent that does not wait."""
     address = str(status.address)
     if status.state != "waiting":
-        raise MusterError(f"{address} is {status.state}, it has no open question", f"muster explain {address}")
+        raise MusterError(f"{address} is {status.state} and has no open question", f"muster explain {address}")
     if args.json:
         row = {"name": status.agent.name, "address": address, "reason": status.reason or None}
         render.document({**row, "question": render.plain(status.question, keep="\n") or None})

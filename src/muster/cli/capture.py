@@ -12,18 +12,18 @@ muster capture fix-login --scrollback
 muster capture fix-login --cast fix-login.cast
 """
 TEXT = """
-Prints what the agent's terminal shows; for an agent that has ended (or was destroyed), the last it showed.
+Prints the agent's screen. For an agent that has ended or was destroyed, it prints the last screen.
 --cast writes the whole recording as an asciicast, from the first byte, with every resize.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("name", metavar="NAME", help="the agent; a destroyed one is found in the trash")
-    add("--ansi", action="store_true", help="keep colours (escape sequences) in the text")
-    add("--scrollback", action="store_true", help="also what has scrolled away")
+    add("name", metavar="NAME", help="the agent, running, ended or in the trash")
+    add("--ansi", action="store_true", help="keep colours (escape sequences)")
+    add("--scrollback", action="store_true", help="include what has scrolled off the screen")
     add("--cast", metavar="FILE", help="write the recording to this file; - is stdout")
-    add("--idle", type=float, default=0.0, metavar="SECONDS", help="with --cast: cut pauses to at most this long")
+    add("--idle", type=float, default=0.0, metavar="SECONDS", help="with --cast: shorten pauses to this")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if args.json:
         render.document({"name": args.name, "source": source, "screen": text})
     else:
-        # Other escape sequences than colours have been interpreted by tmux already.
+        # tmux has already interpreted all escape sequences except colours.
         render.out(text.rstrip("\n") if args.ansi else render.plain(text.rstrip("\n"), keep="\n"))
     return 0
 

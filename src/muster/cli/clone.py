@@ -11,15 +11,17 @@ muster clone fix-login fix-login-b
 muster clone fix-login other@box -m "Try it the other way"
 """
 TEXT = """
-Makes an agent from another one: its commits, what it has not committed, and its conversation (which mini does not
-keep). The first goes on as it is.
+Creates an agent from another one, with its commits, its uncommitted work and its conversation (which mini does not
+keep). The original is not changed.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent to copy")
-    parser.add_argument("new", nargs="?", default="", metavar="NEW", help="the address of the copy; a name is made up")
-    parser.add_argument("-m", "--message", default="", help="a message for the copy")
+    parser.add_argument(
+        "new", nargs="?", default="", metavar="NEW", help="the address of the copy (default: a generated name)"
+    )
+    parser.add_argument("-m", "--message", default="", help="the first message to the copy")
     parser.add_argument("--label", action="append", default=[], metavar="K=V", help="a label for the copy")
 
 
@@ -39,5 +41,5 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         kind = fleet.type(one.agent.type)
         carried = kind.carries or kind.transcript.startswith("session/") or (kind.translate and kind.prepare)
         if kind.speaks and not carried:
-            render.note(f"  its conversation stays behind: {kind.name} does not take it along")
+            render.note(f"  the conversation was not copied: type {kind.name} cannot continue another agent's")
     return 0

@@ -1,4 +1,4 @@
-"""What verbs share: selecting agents, doing a thing to many, and the JSON of an agent."""
+"""Shared by the verbs: selecting agents, acting on many of them, and the JSON of an agent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .parse import stdin_words
 
 
 def selector(parser: argparse.ArgumentParser) -> None:
-    """The arguments that choose agents, the same for every verb that takes many."""
+    """Add the arguments that select agents, which are the same for every verb that takes several."""
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="a name, NAME@HOST, a glob in quotes, or - for names on stdin"
     )
@@ -45,9 +45,9 @@ def for_each(
     limit: int = 16,
     shows: bool = False,
 ) -> int:
-    """Do `work` to every chosen agent; a failure does not stop the rest, and the worst one is the exit code.
+    """Call `work` for every chosen agent and return the worst exit code; a failure does not stop the rest.
 
-    What `say` says is told beside the work; when the verb only `shows` something, it is the answer itself.
+    `say` turns a result into a line, which goes to stdout if the verb `shows` something, and to stderr otherwise.
     """
     return for_all(args, fleet, lambda chosen: fanout.each(work, chosen, limit), say, shows)
 
@@ -59,7 +59,7 @@ def for_all(
     say: Callable[[dict[str, Any]], str],
     shows: bool = False,
 ) -> int:
-    """Like `for_each`, for work that handles all chosen agents at once."""
+    """Do what `for_each` does, for work that handles all chosen agents at once."""
     chosen, errors = choose(args, fleet)
     results = [{"name": None, "ok": False, "error": render.problem_json(error)} for error in errors]
     for error in errors:
@@ -86,7 +86,7 @@ def for_all(
 
 
 def _named(error: MusterError, name: str, address: str) -> MusterError:
-    """Among many, an error says whose it is."""
+    """Name the agent in an error that does not, because the error is shown among those of others."""
     if name not in error.message:
         error.message = f"{address}: {error.message}"
     return error
@@ -95,7 +95,7 @@ def _named(error: MusterError, name: str, address: str) -> MusterError:
 def agents_json(
     fleet: Fleet, statuses: Sequence[Status], git: Mapping[tuple[str, str], tuple[int, int]] | None = None
 ) -> list[dict[str, Any]]:
-    """Agents as `list --json` shows them; what is not known is null."""
+    """Return agents as `list --json` shows them; unknown values are null."""
     counts = git or {}
     return [
         _agent_json(status, bill, counts.get((status.place, status.agent.id)))
@@ -134,7 +134,7 @@ def _agent_json(status: Status, bill: Bill, git: tuple[int, int] | None) -> dict
 
 
 def note_versions(fleet: Fleet, made: Sequence[Found]) -> None:
-    """Tell once of each version of a client that muster was not tested with."""
+    """Print one line for each untested client version among these agents."""
     misfits = {plugins.misfit(fleet.type(one.agent.type), one.version): None for one in made if one.version}
     for found in filter(None, misfits):
         render.note(f"{found.text}; install a tested one: {found.fix}" if found.fix else found.text)
@@ -148,7 +148,7 @@ def client(args: argparse.Namespace, fleet: Fleet, verb: str) -> str:
 
 
 def count(word: str) -> int:
-    """A whole number that is not negative."""
+    """Parse a whole number that is not negative."""
     from ..errors import UsageError
 
     if not word.isascii() or not word.isdigit():
@@ -157,7 +157,7 @@ def count(word: str) -> int:
 
 
 def read_text(path: str) -> str:
-    """A file's text, or stdin's for `-`."""
+    """Return the text of a file, or of stdin for `-`."""
     import sys
 
     from ..errors import UsageError

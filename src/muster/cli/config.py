@@ -19,21 +19,22 @@ muster config set notify.command 'notify-send "$MUSTER_AGENT $MUSTER_NOTIFY_STAT
 muster config path
 """
 TEXT = """
-Shows the configuration that is in force and checks it; `get` and `set` one key. A flag beats a MUSTER_VERB_OPTION variable,
-that beats the project's .muster/config.toml, that beats yours in $XDG_CONFIG_HOME/muster/config.toml.
+Checks and shows the configuration in force; `get` and `set` read and write one key. Precedence, highest first: a flag, a
+MUSTER_VERB_OPTION variable, the project's .muster/config.toml, your $XDG_CONFIG_HOME/muster/config.toml.
 
-[prices."MODEL"] states what a model costs, in dollars for a million tokens: input, output, cache_read, cache_write, cache_write_1h (those
-kept for an hour). MODEL is called as `muster explain AGENT` shows it. What you leave out is taken from the price library.
+[prices."MODEL"] sets the price of a model in dollars per million tokens: input, output, cache_read, cache_write and
+cache_write_1h (kept for an hour). Write MODEL as `muster explain AGENT` shows it. Prices that you leave out come from
+the price library.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=("show", "get", "set", "path"), default="show", help="what to do")
     parser.add_argument(
-        "key", nargs="?", default="", metavar="KEY", help="section.name.option; a name with a dot stands in quotes"
+        "key", nargs="?", default="", metavar="KEY", help="section.name.option; put a name with a dot in quotes"
     )
     parser.add_argument("value", nargs="?", metavar="VALUE", help="the new value; TOML, or plain text")
-    parser.add_argument("--project", action="store_true", help="set it in the project's file instead of yours")
+    parser.add_argument("--project", action="store_true", help="write to the project's file instead of yours")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
@@ -96,7 +97,7 @@ def _project_file(fleet: Fleet) -> str:
 
 
 def _toml(value: object) -> str:
-    """A value as it can be set again; what JSON and TOML both read is all that a setting can be."""
+    """Return a value as `set` takes it. Settings hold only values that JSON and TOML write alike."""
     import json
 
     return json.dumps(value, default=str, ensure_ascii=False)

@@ -20,16 +20,16 @@ muster connect fix-login --watch
 muster connect fix-login --connect-command 'xterm -e sh -c "$MUSTER_ATTACH"'
 """
 TEXT = """
-Attaches your terminal to the agent's session; leave it with Ctrl-b d. Inside tmux your client is switched there and
-comes back when you leave. With --connect-command (or connect_command in the configuration of create) that command is
-run instead, with MUSTER_AGENT, MUSTER_ADDRESS, MUSTER_ATTACH, MUSTER_WATCH (only looks) and MUSTER_SIZE_COMMAND (prints columns
-and rows) in its environment.
+Attaches your terminal to the agent's session; Ctrl-b d detaches. Inside tmux, your client switches to the session and
+returns when you detach. --connect-command (or connect_command in the configuration of create) runs a command instead,
+with these variables: MUSTER_AGENT, MUSTER_ADDRESS, MUSTER_ATTACH (the command that attaches), MUSTER_WATCH (the same,
+read-only) and MUSTER_SIZE_COMMAND (prints columns and rows).
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent")
-    parser.add_argument("--watch", action="store_true", help="only look: no keys are sent, the size stays as it is")
+    parser.add_argument("--watch", action="store_true", help="read-only: send no keys, do not resize")
     parser.add_argument("--connect-command", default="", metavar="COMMAND", help="run this instead of attaching")
 
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
 
 def go(fleet: Fleet, one: Found, command: str = "", watch: bool = False) -> int:
-    """Attach, or run the connect command; returns its exit code."""
+    """Attach, or run the connect command, and return its exit code."""
     attach = tmux.attach(one.host, one.agent.id, watch=watch)
     if command:
         env = {
@@ -70,7 +70,7 @@ def go(fleet: Fleet, one: Found, command: str = "", watch: bool = False) -> int:
 
 
 def _say(fleet: Fleet, one: Found) -> None:
-    """Say how the agent is that was just left."""
+    """Print the state of the agent that the user just detached from."""
     address = one.status.address
     try:
         status = fleet.look(one)
@@ -78,7 +78,7 @@ def _say(fleet: Fleet, one: Found) -> None:
         render.error(error)
         return
     if status.state in LIVE:
-        render.note(f"left {address}, which is {status.state}; muster connect {address} comes back")
+        render.note(f"detached from {address}, which is {status.state}; muster connect {address} attaches again")
         return
     ended = "" if status.exit_code is None else f" (exit code {status.exit_code})"
     reason = f": {status.reason}" if status.reason and not ended else ""

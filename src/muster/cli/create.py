@@ -19,8 +19,8 @@ muster create try replay --count 3 -- playbook.toml
 muster create demo command --from ../other --branch main:try --label run=42 -- make
 """
 TEXT = """
-Makes an agent: a work dir with your uncommitted work, a branch muster/NAME, and a session that runs the
-type's program in it. The first word is always the address (NAME, NAME@HOST), the second the type.
+Creates an agent: a work dir with your uncommitted work, a branch muster/NAME, and a session that runs the type's
+program in it. The first word is always the address (NAME or NAME@HOST), the second the type.
 """
 REST = "ARGS"
 
@@ -32,7 +32,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="",
         metavar="ADDRESS",
-        help="NAME[@HOST[.PROVIDER]]; a name is made up when there is none",
+        help="NAME[@HOST[.PROVIDER]]; without NAME, one is generated",
     )
     add(
         "type",
@@ -54,14 +54,16 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--branch",
         default="",
         metavar="[BASE][:NEW]",
-        help="start from BASE, work on NEW (default: what you have, muster/NAME)",
+        help="start from BASE and work on NEW (default: your present commit, muster/NAME)",
     )
     add(
-        "--mode", choices=MODES, help="the kind of work dir (default: worktree here, mirror on hosts, copy without git)"
+        "--mode",
+        choices=MODES,
+        help="the kind of work dir (default: worktree on this machine, mirror elsewhere, copy without git)",
     )
-    add("--clean", action="store_true", help="start from the commit, without your uncommitted work")
-    add("--label", action="append", default=[], metavar="K=V", help="a label; can be given more than once")
-    add("--env", action="append", default=[], metavar="K=V", help="a variable for the agent; K alone takes yours")
+    add("--clean", action="store_true", help="leave your uncommitted work out")
+    add("--label", action="append", default=[], metavar="K=V", help="a label; repeatable")
+    add("--env", action="append", default=[], metavar="K=V", help="a variable for the agent; K alone copies yours")
     add("--env-file", action="append", default=[], metavar="FILE", help="variables from a file of K=V lines")
     add(
         "--template",
@@ -70,24 +72,24 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="options from [templates.NAME] in the configuration",
     )
-    add("--reuse", action="store_true", help="if the agent exists, go on with it (and start it if it has ended)")
+    add("--reuse", action="store_true", help="use the agent if it exists, starting it if it has ended")
     add(
         "--timeout", type=parse_seconds, default=0.0, metavar="TIME", help="end the agent after this time: 90s, 15m, 2h"
     )
-    add("--memory", type=parse_bytes, default=0, metavar="SIZE", help="a hard limit of memory: 512m, 2g")
+    add("--memory", type=parse_bytes, default=0, metavar="SIZE", help="a hard memory limit: 512m, 2g")
     add("--permissions", choices=PERMISSIONS, default="ask", help="who answers the client's permission dialogs")
     add("--count", type=int, default=1, metavar="N", help="make N agents, NAME-1 to NAME-N")
     add(
         "--connect-command",
         default="",
         metavar="COMMAND",
-        help="run this instead of attaching, in the agent's environment",
+        help="run this command instead of attaching; see muster connect",
     )
     add("--no-connect", action="store_true", help="do not attach afterwards")
 
 
 def defaults(parser: Parser, words: list[str], fleet: Fleet) -> None:
-    """A template beats the configuration of create, and a flag beats a template."""
+    """Apply templates as defaults: a template beats the configuration of create, and a flag beats a template."""
     known = {{"source": "from"}.get(action.dest, action.dest): action for action in parser._actions}
     templates = fleet.config.section("templates")
     for name in parser.parse_known_intermixed_args(words)[0].template:
@@ -104,7 +106,7 @@ def defaults(parser: Parser, words: list[str], fleet: Fleet) -> None:
                 action = known[key.replace("-", "_")]
                 found = typed(action, value, f"{where} {key}")
                 before = parser.get_default(action.dest)
-                # Lists are joined, of several templates too.
+                # Lists add up, also those of several templates.
                 parser.set_defaults(**{action.dest: [*before, *found] if isinstance(found, list) else found})
 
 
@@ -139,7 +141,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     for one in made:
         if not args.json:
             if not render.width():
-                # For a script: the name, which may have been made up.
+                # Scripts need the name, which may have been generated.
                 render.out(str(one.status.address))
             render.note(_told(one, "went on with" if one.agent.id in reused else "created"))
             for path in one.left_out:

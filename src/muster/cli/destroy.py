@@ -12,8 +12,8 @@ muster destroy 'fix-*'
 muster destroy -l run=42
 """
 TEXT = """
-Ends agents and removes them. Nothing is lost: commits, index, changed, new and ignored files, transcript and recording go to
-the trash for 30 days, and `restore` brings them back. What is unique is named.
+Ends and removes agents. Nothing is lost: commits, index, changed, new and ignored files, transcript and recording stay in
+the trash for 30 days, and `restore` brings them back. Work that exists nowhere else is listed.
 """
 
 

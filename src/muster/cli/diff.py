@@ -11,21 +11,22 @@ muster diff fix-login --stat
 muster diff fix-login --committed
 """
 TEXT = """
-Shows what an agent changed since it began: its commits, and what it has not committed, new files included. On a terminal it has
-the colours and the pager of your git configuration (color.diff, pager.diff, core.pager); GIT_PAGER=cat does without.
+Shows what an agent has changed since it was created: its commits and its uncommitted work, new files included. On a
+terminal it uses the colours and the pager of your git configuration (color.diff, pager.diff, core.pager);
+GIT_PAGER=cat turns the pager off.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent")
-    parser.add_argument("--stat", action="store_true", help="only how much changed in which file")
+    parser.add_argument("--stat", action="store_true", help="only the number of changed lines per file")
     parser.add_argument("--name-only", action="store_true", help="only the names of changed files")
-    parser.add_argument("--committed", action="store_true", help="leave out what is not committed")
+    parser.add_argument("--committed", action="store_true", help="leave uncommitted work out")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     one = fleet.get(args.name)
-    # The text of a diff is the agent's: a terminal gets it without escape sequences of its own.
+    # The agent wrote the text of the diff, so a terminal gets it without escape sequences.
     data = fleet.diff(one, stat=args.stat, name_only=args.name_only, committed=args.committed)
     text = data.decode("utf-8", "replace")
     if args.json:

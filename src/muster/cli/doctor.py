@@ -15,11 +15,11 @@ muster doctor
 muster doctor --json
 """
 TEXT = """
-Says for this machine and each known host what is there, what is missing, and the command that fixes it. Exit code 1 when
-something that muster cannot do without is missing. A client (claude, codex, …) of a version that muster was not tested with is
-`untested`: it may well work.
+Shows for this machine and each known host what is installed, what is missing, and the command that fixes it. The exit
+code is 1 if something is missing that muster needs. A client (claude, codex, …) whose version muster was not tested with
+is `untested`; it may still work.
 """
-#: What is looked for: whether it is needed, and what it is for.
+#: What is checked: whether muster needs it, and what for.
 PARTS = {
     "git": (True, "work dirs and branches"),
     "tmux": (True, "sessions"),
@@ -30,7 +30,7 @@ PARTS = {
     "ssh": (False, "other hosts"),
     "prices": (False, "what agents cost"),
 }
-#: What only the machine that you call muster on has a use for.
+#: Only needed on the machine on which muster is called.
 HERE = ("ssh", "prices")
 FIXES = {
     "git": "install git",
@@ -106,7 +106,7 @@ def _status(row: dict[str, object]) -> str:
 
 
 def examine(host: Host, kinds: Sequence[AgentType] = ()) -> list[dict[str, object]]:
-    """Say what one host has, the clients of `kinds` included; asked in one round trip."""
+    """Return what one host has, the clients of `kinds` included. One round trip."""
     rows: list[dict[str, object]] = []
     found = {}
     programs = [kind.argv[0] for kind in kinds]
@@ -137,7 +137,7 @@ def examine(host: Host, kinds: Sequence[AgentType] = ()) -> list[dict[str, objec
 
 
 def _client(kind: AgentType, said: str) -> dict[str, object]:
-    """Say of an installed client which version it is and whether that was tested."""
+    """Return the row of an installed client: its version and whether that was tested."""
     version = plugins.version(said)
     wrong = plugins.misfit(kind, version)
     oldest, newest = kind.versions.get("oldest", ""), kind.versions.get("newest", "")

@@ -12,14 +12,14 @@ muster events fix-login --follow
 muster events fix-login --last 20 --json
 """
 TEXT = """
-Prints what happened to an agent: its process, its turns, its questions, each with the time.
+Prints the events of an agent (process, turns, questions) with their times.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent")
     parser.add_argument("--last", type=common.count, metavar="N", help="only the last N events")
-    parser.add_argument("--follow", action="store_true", help="go on as they come (with --json: JSON Lines)")
+    parser.add_argument("--follow", action="store_true", help="keep printing new events (with --json: JSON Lines)")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:

@@ -13,7 +13,7 @@ muster exec fix-login -- sh -c 'pytest -x 2>&1 | tail'
 tar c data | muster exec fix-login -- tar x
 """
 TEXT = """
-Runs a command in the agent's work dir, also of an agent that has ended. Its stdin, output and exit code are yours.
+Runs a command in the agent's work dir, also after the agent has ended. Input, output and exit code are passed through.
 """
 REST = "COMMAND"
 
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         code = _shell_code(process.returncode)
         render.document({"name": one.agent.name, "exit_code": code, "stdout": stdout.decode("utf-8", "replace")})
         return code
-    # A terminal there too, when there is one here: `muster exec NAME -- bash` is a shell.
+    # With a terminal here, the command gets one too: `muster exec NAME -- bash` is a shell.
     process = fleet.exec(one, args.rest, terminal=os.isatty(0) and os.isatty(1))
     try:
         code = process.wait()
@@ -44,5 +44,5 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
 
 def _shell_code(code: int) -> int:
-    """128 + n for a signal, as a shell has it."""
+    """Return the exit code as a shell reports it: 128 + n after signal n."""
     return 128 - code if code < 0 else code

@@ -10,8 +10,8 @@ EXAMPLES = """
 muster explain fix-login
 """
 TEXT = """
-Prints each piece of evidence about an agent with its age, and why its state follows from them; then what it used of each model, and
-what that cost.
+Prints each piece of evidence about an agent with its age, why its state follows from it, and what the agent used of
+each model, with the cost.
 """
 
 

@@ -16,7 +16,7 @@ muster label --all --remove run
 muster label fix-login
 """
 TEXT = """
-Sets or removes labels; without --set and --remove it shows them.
+Sets and removes labels. Without --set and --remove it shows them.
 """
 
 

@@ -20,11 +20,11 @@ muster list --format '{name} {state}'
 muster list --watch
 """
 TEXT = """
-Shows every agent on this machine and on every host once used, or those that you name. A host that does not answer is a
-row. COST is in dollars; in tokens if the price is not known, and - if those are not known either. A narrow terminal gets
-fewer columns; --json and --format always have all.
+Shows every agent on this machine and on all known hosts, or only those that you name. A host that does not answer gets
+a row of its own. COST is in dollars, in tokens if the price is unknown, and - if the tokens are unknown too. A narrow
+terminal shows fewer columns; --json and --format always have all.
 
-With --watch, the command of [notify] is run for agents on other hosts (docs/notify.md); those here run it themselves.
+With --watch, muster also runs the command of [notify] for agents on other hosts (docs/notify.md).
 """
 COLUMNS = ("NAME", "STATE", "REASON", "AGE", "TYPE", "HOST", "BRANCH", "COST")
 
@@ -37,9 +37,14 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--host", action="append", default=[], help="only agents on this host; local is this machine")
     add("--type", dest="type_filter", action="append", default=[], metavar="TYPE", help="only agents of this type")
     add("--here", action="store_true", help="only agents of the repository you are in")
-    add("--git", action="store_true", help="also show commits ahead and changed files")
-    add("--format", default="", metavar="TEXT", help="one line an agent, with {name}, {state} and every key of --json")
-    add("--watch", action="store_true", help="go on, and show every change")
+    add("--git", action="store_true", help="also show commits and changed files")
+    add(
+        "--format",
+        default="",
+        metavar="TEXT",
+        help="print a line per agent: {name}, {state} and any other key of --json",
+    )
+    add("--watch", action="store_true", help="keep running and show every change")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:

@@ -12,61 +12,61 @@ if TYPE_CHECKING:
 #: Every verb and its summary, in the groups of the help. The summaries live here so that help loads no verb.
 GROUPS: dict[str, dict[str, str]] = {
     "Agents": {
-        "create": "make an agent: a work dir, a branch, a session",
+        "create": "create an agent: a work dir, a branch, a session",
         "list": "show all agents and their states (also: ls)",
-        "message": "send text to agents, with proof that they took it",
+        "message": "send text to agents and confirm that it arrived",
         "answer": "answer an agent's open question or permission dialog",
         "wait": "wait until agents are in a state",
         "connect": "attach your terminal to an agent",
-        "capture": "print an agent's screen, or its recording",
+        "capture": "print an agent's screen or export its recording",
         "exec": "run a command in an agent's work dir",
         "transcript": "print an agent's conversation",
         "events": "print what happened to an agent",
-        "explain": "say why an agent is in its state",
+        "explain": "show why an agent is in its state",
     },
     "Their work": {
         "pull": "bring an agent's commits or files to your repository",
         "push": "bring your commits to an agent's branch",
         "diff": "show what an agent changed",
-        "snapshot": "keep and bring back states of a work dir",
+        "snapshot": "save and restore the state of a work dir",
     },
     "Their life": {
         "stop": "end an agent's processes; its work stays",
-        "start": "go on with an agent that has ended",
+        "start": "resume an agent that has ended",
         "clone": "copy an agent with its work and conversation",
-        "rename": "give an agent another name",
+        "rename": "rename an agent and its branch",
         "label": "set or remove labels",
-        "destroy": "remove agents; all they had goes to the trash",
+        "destroy": "remove agents; their work goes to the trash",
         "restore": "bring a destroyed agent back",
-        "gc": "show and remove what is left over",
+        "gc": "show and remove leftovers",
         "record": "write a playbook from what an agent did",
     },
     "Runs": {
-        "map": "run one agent for each item of the input",
+        "map": "run one agent for each line of input",
         "improve": "give each test an agent, verify the fixes, deliver one branch",
-        "reduce": "make one tested branch of what many agents did",
-        "runs": "show runs of map and improve; pause, stop, remove one",
+        "reduce": "combine many agents' work into one tested branch",
+        "runs": "show, pause, resume, stop and remove runs",
     },
     "Tutorials": {
         "tutorial list": "show the blocks of a tutorial script",
         "tutorial check": "find blocks without a test, and stale citations",
-        "tutorial fill": "have an agent write examples; keep those you like",
-        "tutorial sync": "have an agent write the tests that a tutorial lacks",
+        "tutorial fill": "have an agent propose examples for a tutorial",
+        "tutorial sync": "have an agent write the missing tests of a tutorial",
         "tutorial skill": "install sync as a slash command of a client",
-        "report": "make the web page of a run or of a test run",
+        "report": "make a web page of a run or of a test run",
     },
     "muster itself": {
         "config": "show or set configuration",
-        "trust": "let this project's configuration run commands",
-        "hosts": "show or forget hosts",
-        "doctor": "say what is missing, and the command that fixes it",
+        "trust": "allow this project's configuration to run commands",
+        "hosts": "show hosts",
+        "doctor": "check the set-up and show the command for each fix",
         "completion": "print a shell completion script",
         "man": "show a verb's manual page",
     },
 }
 VERBS = {verb: text for group in GROUPS.values() for verb, text in group.items()}
 ALIASES = {"ls": "list"}
-#: Words that other programs use, and what does that here. None of them is a verb.
+#: Words that other programs use, with the verbs that do the same here. None of them is a verb.
 FAMILIAR: dict[str, tuple[str, ...]] = {
     "add": ("create",),
     "approve": ("answer",),
@@ -115,12 +115,12 @@ FAMILIAR: dict[str, tuple[str, ...]] = {
 
 
 def dashed(verb: str) -> str:
-    """A verb in one word, as in `[commands.tutorial-check]` and the names of its pages."""
+    """Return a verb as one word, as in `[commands.tutorial-check]` and the names of its pages."""
     return verb.replace(" ", "-")
 
 
 def actions(family: str) -> dict[str, str]:
-    """The second words of the verbs that begin with this one, and their summaries."""
+    """Return the second words of the verbs that begin with `family`, with their summaries."""
     return {verb.partition(" ")[2]: text for verb, text in VERBS.items() if verb.startswith(f"{family} ")}
 
 
@@ -129,7 +129,7 @@ def first_words() -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one verb; returns its exit code."""
+    """Run one verb and return its exit code."""
     words = sys.argv[1:] if argv is None else argv
     _open_streams()
     code = 0
@@ -137,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
         code = _dispatch(words)
         sys.stdout.flush()
     except BrokenPipeError:
-        silence(sys.stdout)  # whoever read our output went away: nothing more to say, and nothing failed
+        silence(sys.stdout)  # the reader of our output is gone, which is no failure
     except OSError as error:
         silence(sys.stdout)
         code = code or _unwritten(error)
@@ -147,14 +147,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def silence(stream: TextIO) -> None:
-    """Nobody has its other end any more: all that is or will be written into it goes nowhere."""
+    """Discard everything that is or will be written to a stream whose reader is gone."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
 
 
 def _open_streams() -> None:
-    """A stream that was closed is as /dev/null: the next file that is opened would be taken for it otherwise, here and in what we start."""
+    """Reopen closed standard streams on /dev/null, so that no file opened later, here or in a child, takes their place."""
     for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_RDWR)
@@ -226,7 +226,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _verb(words: list[str]) -> tuple[str, list[str]]:
-    """The verb, and all words with it as the first: `tutorial check` is one."""
+    """Return the verb and the words with the verb as the first. `tutorial check` is one verb."""
     two = " ".join(words[:2])
     if two in VERBS and len(words) > 1:
         return two, [two, *words[2:]]

@@ -15,8 +15,9 @@ muster message fix-login --message-file notes.md
 git diff | muster message review --message-file -
 """
 TEXT = """
-Sends text, and says `delivered` only on proof that the agent took it; `queued` when it is at work and has it;
-`typed` for a type that leaves no receipt (a plain command). With a dialog open it is refused (exit code 7).
+Sends text to agents. `delivered` means that the agent's client confirmed the text, `queued` that a working agent has it
+for its next turn, `typed` that this type (a plain command) cannot confirm it. If a dialog is open, nothing is sent
+(exit code 7).
 """
 
 
@@ -24,7 +25,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     common.selector(parser)
     parser.add_argument("-m", "--message", default=None, help="the text")
     parser.add_argument("--message-file", metavar="FILE", help="the text, from a file; - is stdin")
-    parser.add_argument("--raw", action="store_true", help="send a leading / or ! as a command of the client")
+    parser.add_argument("--raw", action="store_true", help="send a leading / or ! as it is, as a command of the client")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:

@@ -1,7 +1,7 @@
-"""A diff on a terminal: the colours and the pager that the user has configured for git.
+"""Show a diff on a terminal with the colours and the pager of the user's git configuration.
 
-Only the user's and the system's git configuration count. The folder that we are in may belong to an agent, which could name
-a program there.
+Only the user's and the system's configuration are read. The current folder may belong to an agent, whose configuration
+could name a program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RESET = "\x1b[m"
 
 
 def show(fleet: Fleet, text: str) -> None:
-    """Print a diff that has no control characters; coloured, and through the pager, as the user has them."""
+    """Print a diff without control characters, coloured and paged as the user configured git."""
     colours = _colours(fleet)
     shown = "\n".join(_coloured(text.split("\n"), colours) if colours else [text]) + "\n"
     command = _pager(fleet)
@@ -58,7 +58,7 @@ def _pager(fleet: Fleet) -> str:
 
 
 def _colours(fleet: Fleet) -> dict[str, str]:
-    """Return what starts each part of a diff; nothing where there are no colours."""
+    """Return the escape sequence for each part of a diff; empty without colours."""
     if not render.coloured() or _git(fleet, "config", "--get-colorbool", "color.diff", "true") != "true":
         return {}
     return {part: _git(fleet, "config", "--get-color", f"color.diff.{part}", usual) for part, usual in PARTS.items()}

@@ -1,7 +1,7 @@
-"""The words of one verb: its options, their defaults from configuration, its help.
+"""Parse the words of one verb: its options, their defaults from the configuration, its help.
 
-A verb's module has `EXAMPLES`, `TEXT`, `options(parser)` and `run(args, fleet) -> exit code`;
-`REST = "what"` when it takes words behind `--`; `defaults(parser, words, fleet)` when it has more of them.
+The module of a verb has `EXAMPLES`, `TEXT`, `options(parser)` and `run(args, fleet) -> exit code`. Optional are
+`REST = "METAVAR"` if it takes words after `--`, and `defaults(parser, words, fleet)` if it has further defaults.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..model import Alarm
 from . import render
 from .main import VERBS, dashed
 
-#: Columns of every help text, on a terminal of any size, so that the generated pages do not depend on one.
+#: Width of every help text, whatever the terminal, so that the generated pages do not depend on one.
 WIDTH = 80
-#: At most this many changes of a repository are named in a warning.
+#: Limit on the changes of a repository that a warning names.
 NAMED = 6
 
-#: Verbs that make agents.
+#: Verbs that create agents.
 MAKING = ("create", "clone", "map", "reduce", "improve", "tutorial fill", "tutorial sync")
 #: The verbs that read a section of the configuration.
 USED_BY = {
@@ -45,7 +45,7 @@ USED_BY = {
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with examples first and errors as values."""
+    """An argument parser that shows examples first and raises `UsageError`."""
 
     examples: str = ""
     rest: str = ""
@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, "; ".join(part for part in (near, f"{self.prog} --help") if part))
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        # argparse would swallow the message of a value that cannot be read, and the hint with it.
+        # argparse would drop message and hint of the error.
         try:
             return super()._get_value(action, arg_string) if not callable(action.type) else action.type(arg_string)
         except UsageError as error:
@@ -95,13 +95,13 @@ def _rest(usage: str, rest: str) -> str:
 
 
 def _example(line: str) -> str:
-    """Return an example in lines that fit and that a shell reads as that one command."""
+    """Wrap an example so that a shell still reads it as one command."""
     lines = render.wrap_command(line, WIDTH - 6) if len(line) > WIDTH - 2 else [line]
     return "\n".join(f"{'      ' if number else '  '}{part}" if part else "" for number, part in enumerate(lines))
 
 
 def _paragraphs(text: str) -> str:
-    """Return a text wrapped; a paragraph with indented lines is left as it is."""
+    """Wrap a text. Paragraphs with indented lines stay as they are."""
     wrapped = []
     for paragraph in text.split("\n\n"):
         indented = any(line.startswith(" ") for line in paragraph.splitlines())
@@ -110,7 +110,7 @@ def _paragraphs(text: str) -> str:
 
 
 def build(verb: str) -> tuple[Parser, Any]:
-    """The parser and the module of a verb."""
+    """Return the parser and the module of a verb."""
     module = importlib.import_module(f"{__package__}.{verb.replace(' ', '_')}")
     parser = Parser(
         prog=f"muster {verb}", formatter_class=_Formatter, description=module.TEXT.strip(), allow_abbrev=False
@@ -119,10 +119,10 @@ def build(verb: str) -> tuple[Parser, Any]:
     parser.rest = getattr(module, "REST", "")
     module.options(parser)
     for action in parser._actions:
-        if action.dest in ("address", "name", "names"):  # an empty word is an unset variable, not a wish
+        if action.dest in ("address", "name", "names"):  # an empty word is usually an unset shell variable
             action.type, action.default = _not_empty, [] if action.dest == "names" else None
     parser.add_argument("--json", action="store_true", help="print one JSON document (docs/json.md)")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show the inner details of an error")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the traceback of an error")
     return parser, module
 
 
@@ -141,7 +141,7 @@ def run(verb: str, words: list[str]) -> int:
     apply_defaults(parser, verb, fleet)
     if hasattr(module, "defaults"):
         module.defaults(parser, words, fleet)
-    # Options may stand between the words.
+    # Options may stand between positional arguments.
     args, unknown = parser.parse_known_intermixed_args(words)
     if unknown:
         flag = unknown[0].partition("=")[0]
@@ -171,7 +171,7 @@ def run(verb: str, words: list[str]) -> int:
 
 
 def _changed_repository(common: str, changes: Mapping[Alarm, str]) -> str:
-    """Say what git would run that it would not have run before, without saying who did it: nobody knows."""
+    """Return a warning about programs that git would newly run. It names no culprit, because muster cannot know."""
     names = [f"{alarm.field} ({'changed' if alarm.recorded else 'new'})" for alarm in changes]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     agents = sorted(set(changes.values()))
@@ -184,7 +184,7 @@ def _changed_repository(common: str, changes: Mapping[Alarm, str]) -> str:
 
 
 def apply_defaults(parser: Parser, verb: str, fleet: Fleet) -> None:
-    """Defaults of the flags from `MUSTER_VERB_OPTION` variables and `[commands.VERB]`."""
+    """Set the defaults of flags from `MUSTER_VERB_OPTION` variables and `[commands.VERB]`."""
     section = dashed(verb)
     configured = dict(fleet.config.command(section))
     prefix = _prefix(verb)
@@ -208,7 +208,7 @@ def apply_defaults(parser: Parser, verb: str, fleet: Fleet) -> None:
 
 
 def _would_use(verb: str, key: str) -> bool:
-    """Whether a verb reads this key of the configuration."""
+    """Return whether a verb reads this key of the configuration."""
     section, _, rest = key.partition(".")
     if section == "commands":
         return rest.startswith(f"{dashed(verb)}.")
@@ -216,7 +216,7 @@ def _would_use(verb: str, key: str) -> bool:
 
 
 def check_option(section: str, key: str, value: str) -> None:
-    """`[commands.SECTION] key = value` would be valid."""
+    """Raise `UsageError` unless `[commands.SECTION] key = value` would be valid."""
     known = _configurable(build(_configured(section))[0])
     dest = key.replace("-", "_")
     if dest not in known:
@@ -225,14 +225,14 @@ def check_option(section: str, key: str, value: str) -> None:
 
 
 def check_commands(fleet: Fleet) -> None:
-    """Every `[commands.VERB]` key is an option of that verb."""
+    """Raise `UsageError` unless every key of every `[commands.VERB]` is an option of that verb."""
     for section in fleet.config.section("commands"):
         verb = _configured(section, settings.where(fleet.config, "commands", section))
         apply_defaults(build(verb)[0], verb, fleet)
 
 
 def _configured(section: str, file: str = "") -> str:
-    """The verb that `[commands.SECTION]` is about."""
+    """Return the verb that `[commands.SECTION]` belongs to."""
     sections = {dashed(verb): verb for verb in VERBS}
     if section not in sections:
         where = f"{file}: " if file else ""

@@ -15,10 +15,10 @@ muster pull 'fix-*' --squash
 muster pull fix-login --files 'reports/*.html' --to out
 """
 TEXT = """
-Brings an agent's commits to branch muster/NAME of the repository it came from, wherever you are. What you have checked
-out is not touched unless you say --merge, --rebase or --squash. --files brings files instead.
+Fetches an agent's commits to branch muster/NAME of the repository it was created from. Your checked-out branch changes
+only with --merge, --rebase or --squash. --files copies files instead.
 """
-#: At most this many uncommitted files are named.
+#: Limit on the uncommitted files that are named.
 NAMED = 5
 
 
@@ -27,22 +27,24 @@ def options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
-        "--merge", dest="how", action="store_const", const="merge", help="and merge it into what you have checked out"
+        "--merge", dest="how", action="store_const", const="merge", help="then merge it into your checked-out branch"
     )
     how.add_argument(
-        "--rebase", dest="how", action="store_const", const="rebase", help="and put its commits on top of yours"
+        "--rebase", dest="how", action="store_const", const="rebase", help="then replay its commits on top of yours"
     )
-    how.add_argument("--squash", dest="how", action="store_const", const="squash", help="and add it all as one commit")
-    add("--uncommitted", action="store_true", help="also what the agent has not committed, as one commit on top")
-    add("--force", action="store_true", help="replace a muster/NAME that has other commits")
+    how.add_argument(
+        "--squash", dest="how", action="store_const", const="squash", help="then add everything as one commit"
+    )
+    add("--uncommitted", action="store_true", help="include uncommitted work as one more commit")
+    add("--force", action="store_true", help="replace muster/NAME even if it has other commits")
     add(
         "--files",
         action="append",
         default=[],
         metavar="GLOB",
-        help="bring these files of the work dir instead of commits",
+        help="copy these files of the work dir instead of commits",
     )
-    add("--to", default="", metavar="DIR", help="where to put the files, or the repository to pull into")
+    add("--to", default="", metavar="DIR", help="where to copy files to, or the repository to pull into")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
@@ -63,7 +65,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
             return f"{row['address']}: {len(row['files'])} files" + "".join(f"\n  {path}" for path in row["files"])
         return f"{row['address']}: {row['told']}"
 
-    # One after the other: they may go to the same repository.
+    # One at a time, because several may go to the same repository.
     return common.for_each(args, fleet, pull, say, limit=1)
 
 

@@ -13,15 +13,15 @@ muster push 'fix-*' --merge
 muster push fix-login --ref main
 """
 TEXT = """
-Brings the commits of your branch to the agent's branch and work dir: a fast-forward, or a merge with --merge. Refused
-when it would overwrite what the agent has not committed.
+Brings the commits of your branch to the agent's branch and work dir: a fast-forward, or a merge with --merge. It is
+refused if it would overwrite uncommitted work of the agent.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     common.selector(parser)
-    parser.add_argument("--merge", action="store_true", help="merge when it is not a fast-forward")
-    parser.add_argument("--ref", default="HEAD", help="what to push (default: what you have checked out)")
+    parser.add_argument("--merge", action="store_true", help="merge if it is not a fast-forward")
+    parser.add_argument("--ref", default="HEAD", help="what to push (default: HEAD)")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:

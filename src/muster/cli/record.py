@@ -12,8 +12,8 @@ muster record fix-login
 muster record fix-login -o fix-login.toml
 """
 TEXT = """
-Writes a playbook from what an agent really did: what it said, the commits it made, what it left uncommitted, the result it
-submitted. `muster create NAME replay -- FILE` plays it again for free.
+Writes a playbook of what an agent did: what it said, its commits, its uncommitted work and the result it submitted.
+`muster create NAME replay -- FILE` plays it again without a model.
 """
 
 

@@ -9,7 +9,7 @@ EXAMPLES = """
 muster rename fix-login fix-login-2
 """
 TEXT = """
-Gives an agent another name. Its branch muster/NAME is renamed with it; its session and work dir stay, also while it works.
+Renames an agent and its branch muster/NAME. Session and work dir stay the same; it may be working meanwhile.
 """
 
 

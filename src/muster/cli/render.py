@@ -1,4 +1,4 @@
-"""Everything that muster prints. What an agent wrote is shown, never obeyed: control characters are taken out."""
+"""All output of muster. Text that agents wrote is hostile, so control characters are removed from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _outlives = False
 
 
 def outlive() -> None:
-    """From now on an output that is lost ends nothing; what is said is lost with it."""
+    """Ignore output that cannot be written from now on, instead of ending with an error."""
     global _outlives
     _outlives = True
 
@@ -45,7 +45,7 @@ def _write(stream: TextIO, text: str, at_once: bool = False) -> None:
     try:
         try:
             stream.write(text)
-        except UnicodeEncodeError:  # a terminal that does not have the character, or half a character of an agent's
+        except UnicodeEncodeError:  # the terminal's encoding lacks the character, or an agent wrote half of one
             stream.write(text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii"))
         if at_once:
             stream.flush()
@@ -54,7 +54,7 @@ def _write(stream: TextIO, text: str, at_once: bool = False) -> None:
 
 
 def _lost(stream: TextIO, error: OSError) -> None:
-    """Of what goes to stderr nobody can be told that it is lost; of stdout it is the answer itself that is."""
+    """Handle output that cannot be written. Losing progress on stderr is ignored; losing the answer on stdout is an error."""
     if stream is sys.stderr or _outlives:
         silence(stream)
     elif isinstance(error, BrokenPipeError):
@@ -84,12 +84,12 @@ def raw(data: bytes) -> None:
 
 
 def note(text: str) -> None:
-    """Progress and messages, which go to stderr."""
+    """Print progress or a message, on stderr."""
     _write(sys.stderr, plain(text, keep="\n") + "\n", at_once=True)
 
 
 def paragraph(text: str) -> None:
-    """Print a text that may have several lines, wrapped at the width of the terminal."""
+    """Print a text, which may have several lines, wrapped at the width of the terminal."""
     limit = width()
     for line in text.splitlines():
         for part in wrap(plain(line), limit) if limit and columns(plain(line)) > limit else [plain(line)]:
@@ -97,30 +97,30 @@ def paragraph(text: str) -> None:
 
 
 def live(text: str = "") -> None:
-    """The last line of a terminal, written over the one before."""
+    """Replace the last line of the terminal."""
     _write(sys.stderr, f"\r\x1b[K{plain(text)}", at_once=True)
 
 
 def document(value: Any) -> None:
-    """The one JSON document of a verb."""
+    """Print the JSON document of a verb."""
     out(_json(value, 2 if sys.stdout.isatty() else None))
 
 
 def line(value: Any) -> None:
-    """One line of JSON Lines."""
+    """Print one line of JSON Lines."""
     out(_json(value))
     flush()
 
 
 def _json(value: Any, indent: int | None = None) -> str:
-    """JSON in which every character that could do something to a terminal is escaped; it reads back the same."""
+    """Return JSON in which every character that could affect a terminal is escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if text.replace("\n", "").isprintable():
         return text
     return "".join(char if char == "\n" or char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
-#: What to type, by exit code, for an error that does not say so itself.
+#: Hints by exit code, for errors without one.
 HINTS = {
     2: "muster --help lists the verbs; muster VERB --help their options",
     3: "muster list",
@@ -133,7 +133,7 @@ def error(problem: MusterError, as_json: bool = False) -> None:
         try:
             line({"error": problem_json(problem)})
         except (BrokenPipeError, MusterError):
-            silence(sys.stdout)  # the exit code tells it all the same
+            silence(sys.stdout)  # the exit code still reports the error
     note(f"muster: {problem.message}\n  {_hint(problem)}")
 
 
@@ -146,7 +146,7 @@ def _hint(problem: MusterError) -> str:
 
 
 def plain(text: str, keep: str = "") -> str:
-    """The text without control characters (and without the tricks of bidirectional text)."""
+    """Return the text without control characters, including those that reorder text."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -344,14 +344,14 @@ def bill_json(bill: Bill) -> dict[str, Any]:
 
 
 def dollars(cost: float | None) -> str:
-    """An amount to be read. What is not known is no amount, and what is little is not nothing."""
+    """Format dollars for people: `-` if unknown, and never $0.00 for a small amount."""
     if cost is None:
         return "-"
     return "<$0.01" if 0 < cost < 0.01 else f"${cost:.2f}"
 
 
 def age(seconds: float) -> str:
-    """`12s`, `5m`, `3h`, `2d`."""
+    """Format a duration as `12s`, `5m`, `3h` or `2d`."""
     seconds = max(0.0, seconds)
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= size:

@@ -11,17 +11,17 @@ muster restore --list
 muster restore fix-login-1f2e3d4c --as fix-login-old
 """
 TEXT = """
-Brings a destroyed agent back from the trash: record, work dir, branch, index, transcript, recording. It does not run then;
-`start` goes on with it. A name stands for the one destroyed last; an id names one exactly.
+Brings a destroyed agent back from the trash: record, work dir, branch, index, transcript and recording. `start` then
+resumes it. If several agents had the name, the one destroyed last is restored; an id selects another.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name", nargs="?", default="", metavar="NAME", help="the name or id it had, with @HOST if it was elsewhere"
+        "name", nargs="?", default="", metavar="NAME", help="its name or id, with @HOST if it was on another host"
     )
     parser.add_argument("--list", action="store_true", help="show what is in the trash")
-    parser.add_argument("--as", dest="new", default="", metavar="NEW", help="bring it back under another name")
+    parser.add_argument("--as", dest="new", default="", metavar="NEW", help="restore it under another name")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:

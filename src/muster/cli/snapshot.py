@@ -13,15 +13,15 @@ muster snapshot restore fix-login before-refactoring
 muster snapshot delete fix-login before-refactoring
 """
 TEXT = """
-Keeps the state of an agent's work dir (commits, index, changed and new files) and brings it back. `restore` keeps what is
-there now as a snapshot of its own first.
+Saves and restores the state of an agent's work dir: commits, index, changed and new files. `restore` saves the present
+state as another snapshot first.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("create", "list", "restore", "delete"), help="what to do")
     parser.add_argument("name", metavar="NAME", help="the agent")
-    parser.add_argument("snapshot", nargs="?", default="", metavar="SNAPSHOT", help="its name; create makes one up")
+    parser.add_argument("snapshot", nargs="?", default="", metavar="SNAPSHOT", help="its name; create generates one")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:

@@ -13,7 +13,7 @@ muster start --all
 muster list --state lost --format '{address}' | muster start -
 """
 TEXT = """
-Goes on with agents that have ended (done, failed, stopped, lost): the same work dir, the same conversation.
+Resumes agents that have ended (done, failed, stopped, lost) in the same work dir, with the same conversation.
 """
 
 
@@ -26,6 +26,6 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         return {"started": fleet.start(one)}
 
     def say(row: dict[str, Any]) -> str:
-        return f"started {row['address']}" if row["started"] else f"{row['address']} runs already"
+        return f"started {row['address']}" if row["started"] else f"{row['address']} is already running"
 
     return common.for_each(args, fleet, start, say)

@@ -16,7 +16,7 @@ muster stop 'fix-*' --grace 30s
 muster stop --all
 """
 TEXT = """
-Ends every process of the agent, whatever it forked; its work dir, branch and conversation stay. `start` goes on.
+Ends every process of the agent, including what it forked. Work dir, branch and conversation stay; `start` resumes it.
 """
 
 
@@ -27,7 +27,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         type=parse_seconds,
         default=5.0,
         metavar="TIME",
-        help="how long it may take to end by itself (default: 5s)",
+        help="time to end by itself before it is killed (default: 5s)",
     )
 
 
@@ -50,7 +50,7 @@ def _told(outcome: fanout.Outcome[Found, tmux.Stopped]) -> fanout.Outcome[Found,
     if outcome.value is None:
         return fanout.Outcome(outcome.item, None, outcome.error)
     was = outcome.item.status.state
-    # It may have started or ended since it was looked at.
+    # It may have started or ended since its state was read.
     if was not in LIVE and outcome.value.live:
         was = "working"
     row = {"was": was, "state": "stopped" if was in LIVE else was, "processes": outcome.value.processes}

@@ -13,15 +13,15 @@ muster transcript fix-login --last 5
 muster transcript fix-login --follow --json
 """
 TEXT = """
-Prints an agent's conversation, in one form for all types: user, assistant, tool, error, with usage. Also of agents
-that have ended or were destroyed.
+Prints an agent's conversation in one format for all types: user, assistant, tool and error entries, with usage. Agents
+that have ended or were destroyed have one too.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent")
     parser.add_argument("--last", type=common.count, metavar="N", help="only the last N entries")
-    parser.add_argument("--follow", action="store_true", help="go on as it grows (with --json: JSON Lines)")
+    parser.add_argument("--follow", action="store_true", help="keep printing new entries (with --json: JSON Lines)")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:

@@ -13,14 +13,14 @@ muster trust --show
 muster trust --remove
 """
 TEXT = """
-A project's .muster/config.toml may run commands only after you trusted it, as it is now: when the file changes, it has to be
-trusted again.
+Lets this project's .muster/config.toml run commands. Trust covers the file as it is now; after a change it must be given
+again.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--show", action="store_true", help="only say whether it is trusted, and what that would allow")
-    parser.add_argument("--remove", action="store_true", help="trust it no longer")
+    parser.add_argument("--show", action="store_true", help="only show whether it is trusted, and what is left out")
+    parser.add_argument("--remove", action="store_true", help="withdraw trust")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:

@@ -14,9 +14,10 @@ muster wait a b c --any --until waiting
 muster wait -l run=42 --until done --until failed
 """
 TEXT = """
-Waits until agents are in a state; without --until, until they are no longer at work (ready, waiting or ended).
-Exit code 4 when the time is up, 1 when an agent ended in another state than those asked for.
-While it waits, the command of [notify] is told of those on other hosts (docs/notify.md).
+Waits until agents reach a state; without --until, until they are ready, waiting or ended. The exit code is 4 after the
+timeout, and 1 if an agent ended in another state than the requested ones.
+
+While it waits, muster also runs the command of [notify] for agents on other hosts (docs/notify.md).
 """
 
 
@@ -24,12 +25,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     common.selector(parser)
     known = f"wait for one of: {', '.join(STATES)}"
     parser.add_argument("--until", action="append", default=[], choices=STATES, metavar="STATE", help=known)
-    parser.add_argument("--any", action="store_true", help="one of the agents is enough")
+    parser.add_argument("--any", action="store_true", help="return when one of the agents does")
     parser.add_argument("--timeout", type=parse_seconds, metavar="TIME", help="give up after this time: 30s, 15m")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    # With names, --all is the opposite of --any; without, it is every agent.
+    # With names, --all is the opposite of --any; without names, it selects every agent.
     args.all = args.all and not args.names
     chosen, errors = common.choose(args, fleet)
     if errors and not chosen:
