@@ -164,6 +164,35 @@ def test_the_first_tab_in_zsh_completes(e2e: E2eSession) -> None:
     expect(shell).to_show("muster connect", timeout=3)
 
 
+@pytest.mark.skipif(not shutil.which("fish"), reason="no fish here")
+@pytest.mark.parametrize(
+    ("typed", "offers"),
+    [
+        ("conn", "connect\tattach your terminal to an agent"),
+        ("tutorial ch", "check\tfind blocks without a test, and stale citations"),
+        ("connect ", "one"),
+        ("connect --wat", "--watch\tonly look: no keys are sent, the size stays as it is"),
+        ("ls --al", "--all\tevery agent"),
+        ("create --mode cop", "copy\tthe kind of work dir (default: worktree here, mirror on hosts, copy without git)"),
+        # Files, and no names of agents, although the word before is a verb that takes these.
+        ("create two start ", "app.py\nsetup.sh"),
+        ("create two replay -- ap", "app.py"),
+    ],
+)
+def test_tab_in_fish_completes_verbs_options_values_names_and_files(e2e: E2eSession, typed: str, offers: str) -> None:
+    e2e.write_tutorial_block("""
+    # The same for zsh and for fish.
+    mkdir -p ~/.zfunc ~/.config/fish/completions
+    muster completion zsh > ~/.zfunc/_muster
+    muster completion fish > ~/.config/fish/completions/muster.fish
+    """)
+    e2e.run("mkdir -p ~/.config/fish/completions && muster completion fish > ~/.config/fish/completions/muster.fish")
+    e2e.run("mkdir files && cd files && touch app.py setup.sh && muster create one command --no-connect -- true")
+    result = e2e.run(f"cd files && fish -c \"complete -C 'muster {typed}'\"")
+    expect(result).to_succeed()
+    assert result.stdout.strip() == offers
+
+
 # Manual pages
 
 

@@ -22,11 +22,15 @@ NAMES = (
 ).split()
 
 
-#: Is this the verb? Is this all that was typed so far?
+#: Is this the verb? Does it take the names of agents? Is this all that was typed so far?
 FISH = """
 function __muster_verb
   set -l words (commandline -opc)
   test "$words[2]" = "$argv[1]"; and test -z "$argv[2]" -o "$words[3]" = "$argv[2]"
+end
+function __muster_takes_names
+  set -l words (commandline -opc)
+  contains -- "$words[2]" %s; and not contains -- -- $words
 end
 function __muster_last
   set -l words (commandline -opc)
@@ -142,21 +146,41 @@ if [ "${{funcstack[1]}}" = _muster ]; then _muster "$@"; else compdef _muster mu
 
 
 def _fish() -> str:
-    lines = ["# muster completion for fish", FISH.strip(), "complete -c muster -f"]
+    lines = ["# muster completion for fish", FISH.strip() % " ".join(NAMES)]
     lines += [
-        f"complete -c muster -n __fish_use_subcommand -a {word} -d '{_escaped(text)}'"
+        f"complete -c muster -n __fish_use_subcommand -f -a {word} -d {_in_fish(text)}"
         for word, text in _summaries().items()
     ]
     for family, second in _families().items():
         lines += [
-            f"complete -c muster -n '__muster_last {family}' -a {action} -d '{_escaped(text)}'"
+            f"complete -c muster -n '__muster_last {family}' -f -a {action} -d {_in_fish(text)}"
             for action, text in second.items()
         ]
-    for verb, words in _options().items():
-        lines += [f"complete -c muster -n '__muster_verb {verb}' -l {word[2:]}" for word in words]
+    for verb in [*VERBS, *ALIASES]:
+        condition = f"complete -c muster -n '__muster_verb {verb}'"
+        for action in build(ALIASES.get(verb, verb))[0]._actions:
+            if words := _in_fish_option(action):
+                lines.append(f"{condition} {words}")
     names = "(muster list --format '{address}' 2>/dev/null)"
-    lines.append(f'complete -c muster -n "__fish_seen_subcommand_from {" ".join(NAMES)}" -a "{names}"')
+    lines.append(f'complete -c muster -n __muster_takes_names -f -a "{names}"')
     return "\n".join(lines) + "\n"
+
+
+def _in_fish_option(action: argparse.Action) -> str:
+    """Return how `complete` is told of an option: its names, its values, its help; empty for a positional argument."""
+    names = [f"-l {word[2:]}" if word.startswith("--") else f"-s {word[1:]}" for word in action.option_strings]
+    if not names or action.help == argparse.SUPPRESS:
+        return ""
+    values = []
+    if action.choices:
+        values = ["-x", "-a", _in_fish(" ".join(str(choice) for choice in action.choices))]
+    elif action.nargs != 0:
+        values = ["-r"]  # its value may be a file
+    return " ".join([*names, *values, "-d", _in_fish((action.help or "").partition(";")[0])])
+
+
+def _in_fish(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _summaries() -> dict[str, str]:
