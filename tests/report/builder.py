@@ -85,7 +85,7 @@ class Run:
             "message": None,
             "leaks": [],
             "recordings": [],
-            "kept": None,
+            "kept_folder": None,
         }
         (folder / "test.json").write_text(json.dumps(known | more))
         with open(folder / "transcript.jsonl", "w", encoding="utf-8") as file_:

@@ -1,4 +1,4 @@
-"""Sessions made by hand, so that a test can look at what is left when one is over."""
+"""Fixtures that create sessions without the pytest plugin, so that a test can look at the artifacts of a finished one."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 
 from muster.tutorial import E2eSession, artifacts
-from muster.tutorial.isolation import Place
+from muster.tutorial.isolation import Sandbox
 
 Maker = Callable[..., "Session"]
 
 
 class Session:
-    """One session with its place and its artifacts."""
+    """A session with its sandbox and its artifacts."""
 
-    def __init__(self, folder: Path, nodeid: str = "tests/test_a.py::test_it", **more: Any) -> None:
-        self.place = Place(os.environ)
-        self.record = artifacts.Record(artifacts.of_test(folder, nodeid), nodeid, "tests/test_a.py", 1)
-        self.e2e = E2eSession(self.record, self.place, **more)
-        self.over = False
+    def __init__(self, folder: Path, nodeid: str = "tests/test_a.py::test_it", **options: Any) -> None:
+        self.sandbox = Sandbox(os.environ)
+        self.record = artifacts.Record(artifacts.folder_of_test(folder, nodeid), nodeid, "tests/test_a.py", 1)
+        self.e2e = E2eSession(self.record, self.sandbox, **options)
+        self.finished = False
 
     def finish(self) -> list[str]:
-        self.over = True
+        self.finished = True
         return self.e2e.finish()
 
     def text(self) -> str:
@@ -42,23 +42,23 @@ class Session:
         return header, events
 
     def end(self) -> None:
-        if not self.over:
+        if not self.finished:
             self.finish()
-        self.place.end()
-        self.e2e.leave([])
-        self.place.remove()
+        self.sandbox.end()
+        self.e2e.close([])
+        self.sandbox.remove()
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Maker]:
-    made: list[Session] = []
+    sessions: list[Session] = []
 
-    def one(*argv: Any, **more: Any) -> Session:
-        made.append(Session(tmp_path / "artifacts", *argv, **more))
-        return made[-1]
+    def make_session(*args: Any, **options: Any) -> Session:
+        sessions.append(Session(tmp_path / "artifacts", *args, **options))
+        return sessions[-1]
 
-    yield one
-    for session in made:
+    yield make_session
+    for session in sessions:
         session.end()
 
 

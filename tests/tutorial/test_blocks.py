@@ -1,4 +1,4 @@
-"""A tutorial script is read as bash reads it, and the id of a block is its own affair."""
+"""Tests of muster.tutorial.blocks: blocks end where bash ends commands, and the id of a block depends on its text alone."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def texts(script: str) -> list[str]:
     return [block.text for block in parse(script)]
 
 
-def one(script: str) -> Block:
+def single_block(script: str) -> Block:
     (found,) = parse(script)
     return found
 
 
-def test_a_block_is_a_run_of_lines_that_are_not_empty() -> None:
+def test_a_block_is_a_run_of_non_empty_lines() -> None:
     found = parse("\n# Say a.\necho a\n  \t\n\n# Say b.\necho b\necho c")
     assert [(block.line, block.end, block.text) for block in found] == [
         (2, 3, "# Say a.\necho a"),
@@ -40,7 +40,7 @@ def test_a_block_is_a_run_of_lines_that_are_not_empty() -> None:
 
 
 @pytest.mark.parametrize("script", ["", "\n \n\t\n", "#!/bin/sh\n", "\ufeff"])
-def test_a_script_with_nothing_in_it_has_no_blocks(script: str) -> None:
+def test_an_empty_script_has_no_blocks(script: str) -> None:
     assert parse(script) == []
 
 
@@ -66,9 +66,9 @@ def test_a_script_with_nothing_in_it_has_no_blocks(script: str) -> None:
         "cat <<EOF-1\n\nEOF\n\nEOF-1",
     ],
 )
-def test_a_heredoc_or_a_quoted_string_may_hold_empty_lines(script: str) -> None:
+def test_heredocs_and_quoted_strings_may_contain_empty_lines(script: str) -> None:
     done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and not done.stderr, "the example itself must be bash"
+    assert done.returncode == 0 and not done.stderr, "the example must be valid bash"
     assert texts(f"# before\n\n{script}\n\necho after\n") == ["# before", script, "echo after"]
 
 
@@ -94,32 +94,32 @@ def test_a_heredoc_or_a_quoted_string_may_hold_empty_lines(script: str) -> None:
         'echo "`echo "a"`"',
     ],
 )
-def test_these_open_nothing(line: str) -> None:
+def test_these_lines_open_neither_quote_nor_heredoc(line: str) -> None:
     assert texts(f"{line}\n\necho after") == [line, "echo after"]
 
 
 @pytest.mark.parametrize("line", ["echo 'a", 'echo "a', "cat <<EOF", 'echo "$(', "echo $'a", "cat <<A <<B"])
-def test_what_is_never_closed_ends_at_the_next_empty_line(line: str) -> None:
+def test_an_unclosed_quote_or_heredoc_ends_at_the_next_empty_line(line: str) -> None:
     assert texts(f"{line}\nb\n\necho after\n\necho last") == [f"{line}\nb", "echo after", "echo last"]
 
 
-def test_what_was_closed_before_stays_whole_when_the_rest_is_not() -> None:
+def test_a_closed_heredoc_stays_whole_when_a_later_quote_is_unclosed() -> None:
     assert texts("cat <<A\n\nA\necho 'open\n\necho after") == ["cat <<A\n\nA\necho 'open", "echo after"]
 
 
-def test_a_shebang_is_no_part_of_its_block_but_one_in_a_heredoc_is() -> None:
+def test_a_shebang_is_not_part_of_its_block_unless_it_is_in_a_heredoc() -> None:
     assert texts("#!/bin/bash\n# a\nb\n\ncat > x <<END\n#!/bin/sh\nEND") == ["# a\nb", "cat > x <<END\n#!/bin/sh\nEND"]
-    assert one("#!/bin/bash\n# a\nb").line == 2
+    assert single_block("#!/bin/bash\n# a\nb").line == 2
 
 
-def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
+def test_windows_line_ends_and_a_byte_order_mark_are_ignored() -> None:
     script = "#!/bin/sh\n# a\ncat <<E\n\nE\n\nb\n"
     assert parse("\ufeff" + script.replace("\n", "\r\n")) == parse(script)
 
 
-def test_the_text_is_dedented_and_has_no_white_space_at_the_ends_of_lines() -> None:
-    assert one("    # a  \n    if b; then\t\n      c\n    fi\n").text == "# a\nif b; then\n  c\nfi"
-    assert blocks.normal("\n\n  #!/bin/sh\n  # a\n  b  \n\n") == "# a\nb"
+def test_the_text_is_dedented_and_has_no_trailing_white_space() -> None:
+    assert single_block("    # a  \n    if b; then\t\n      c\n    fi\n").text == "# a\nif b; then\n  c\nfi"
+    assert blocks.normalize("\n\n  #!/bin/sh\n  # a\n  b  \n\n") == "# a\nb"
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_the_text_is_dedented_and_has_no_white_space_at_the_ends_of_lines() -> N
         ("commands", "#!/bin/bash\n# By example.\necho a"),
     ],
 )
-def test_what_kind_of_block_it_is(kind: str, script: str) -> None:
-    assert one(script).kind == kind
+def test_the_kind_of_a_block(kind: str, script: str) -> None:
+    assert single_block(script).kind == kind
 
 
 def test_a_section_is_the_nearest_banner_or_heading_above() -> None:
@@ -162,7 +162,7 @@ def test_a_section_is_the_nearest_banner_or_heading_above() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "wanted"),
+    ("script", "expected"),
     [
         ("# a\necho b # c\n# d\necho e", ("echo b", "echo e")),
         (
@@ -186,34 +186,34 @@ def test_a_section_is_the_nearest_banner_or_heading_above() -> None:
         ("echo a\\|\nb", ("echo a\\|", "b")),
     ],
 )
-def test_commands_are_what_bash_would_run_one_after_another(script: str, wanted: tuple[str, ...] | None) -> None:
-    if wanted is None:
-        wanted = (script.removesuffix("\nc"), "c")
-    assert commands(script) == wanted
+def test_commands_are_split_as_bash_would_run_them(script: str, expected: tuple[str, ...] | None) -> None:
+    if expected is None:
+        expected = (script.removesuffix("\nc"), "c")
+    assert commands(script) == expected
 
 
-def test_the_texts_of_heredocs_can_be_left_out() -> None:
+def test_commands_can_leave_out_the_bodies_of_heredocs() -> None:
     assert commands("cat <<A | b <<B\n'\nA\n\nB\nc 'd\ne'", bodies=False) == ("cat <<A | b <<B", "c 'd\ne'")
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
-def test_each_command_of_the_manual_is_whole() -> None:
+def test_every_command_of_our_own_tutorial_is_complete() -> None:
     for block in blocks.read(Path(__file__).parents[2] / "docs" / "tutorial.sh"):
         for command in block.commands:
             done = subprocess.run(["bash", "-n"], input=command, capture_output=True, text=True, check=False)
             assert done.returncode == 0 and not done.stderr, f"{command}\n{done.stderr}"
 
 
-def test_an_id_has_the_first_words_of_the_comment_or_the_command_and_a_hash() -> None:
-    assert one("# See who's there, and in which state.\nmuster list").id.startswith("see-whos-there-and-")
-    assert one("muster list --json").id.startswith("muster-list-json-")
-    assert one("# 你好\nmuster list").id.startswith("muster-list-")
-    assert one("# …").id.startswith("block-")
-    assert one("# a\nb").id != one("# a\nc").id
-    assert one("# a\nb").id == one("  # a \n  b\n\n").id
+def test_an_id_is_the_first_words_of_the_comment_or_command_and_a_hash() -> None:
+    assert single_block("# See who's there, and in which state.\nmuster list").id.startswith("see-whos-there-and-")
+    assert single_block("muster list --json").id.startswith("muster-list-json-")
+    assert single_block("# 你好\nmuster list").id.startswith("muster-list-")
+    assert single_block("# …").id.startswith("block-")
+    assert single_block("# a\nb").id != single_block("# a\nc").id
+    assert single_block("# a\nb").id == single_block("  # a \n  b\n\n").id
 
 
-def test_equal_blocks_are_numbered() -> None:
+def test_the_ids_of_equal_blocks_are_numbered() -> None:
     first, second, third = parse("# a\nb\n\n# a\nb\n\n# a\nb")
     assert (second.id, third.id) == (f"{first.id}-2", f"{first.id}-3")
 
@@ -226,7 +226,7 @@ BLOCK = st.lists(WORDS, min_size=1, max_size=4).map("\n".join)
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.lists(BLOCK, min_size=1, max_size=6), st.data())
-def test_other_blocks_keep_their_ids_and_texts_when_one_is_inserted_removed_or_changed(
+def test_inserting_removing_or_changing_a_block_does_not_affect_the_others(
     script: list[str], data: st.DataObject
 ) -> None:
     def table(parts: list[str]) -> list[tuple[str, str, str, tuple[str, ...]]]:
@@ -249,14 +249,14 @@ def test_other_blocks_keep_their_ids_and_texts_when_one_is_inserted_removed_or_c
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.text(alphabet="a#'\"$(){}<>\\`E|&; \n\t\r-=!\ufeff", max_size=80))
-def test_any_text_is_read_and_no_line_is_lost(script: str) -> None:
+def test_any_text_can_be_parsed_and_no_line_is_lost(script: str) -> None:
     lines = script.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     covered = {line for block in parse(script) for line in range(block.line, block.end + 1)}
     for number, line in enumerate(lines, 1):
         assert number in covered or not line.strip() or line.startswith("#!")
 
 
-def test_a_file_that_is_not_there_is_no_text_or_is_a_folder_is_said_so_with_a_hint(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_as_a_tutorial_is_an_error_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "latin1.sh").write_bytes(b"# a\n\necho \xfc\n")
     for path, kind, said in (
         (tmp_path / "no.sh", NotFound, "there is no tutorial"),
@@ -269,7 +269,7 @@ def test_a_file_that_is_not_there_is_no_text_or_is_a_folder_is_said_so_with_a_hi
     assert "line 3" in raised.value.hint
 
 
-def test_the_tutorial_is_found_here_and_then_at_the_top_of_the_repository(tmp_path: Path) -> None:
+def test_the_tutorial_of_the_folder_takes_precedence_over_that_of_the_repository(tmp_path: Path) -> None:
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
     (tmp_path / ".git").mkdir()

@@ -1,4 +1,4 @@
-"""What `muster tutorial check` finds between a tutorial and its tests, and what it must not stumble over."""
+"""Tests of `muster tutorial check`: its findings and warnings, and malformed input that it must survive."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAKE = "# Make one.\nmuster create x \\\n  --clean\nmuster list --json"
 
 
 class Project:
-    """A tutorial, its tests and what they left."""
+    """A tutorial with its tests and their artifacts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Project:
         return path
 
     def cites(self, *texts: str, name: str = "test_all.py") -> None:
-        """One test for each text."""
+        """Write a test file with one test per text, each citing it."""
         rows = [f"def test_{i}(e2e):\n    e2e.write_tutorial_block({text!r})\n" for i, text in enumerate(texts)]
         self.test("\n".join(rows), name)
 
@@ -71,7 +71,7 @@ class Project:
     def check(self) -> Report:
         return check.check(self.tutorial, [self.tests], self.artifacts)
 
-    def found(self, kind: str = "") -> list[Finding]:
+    def findings(self, kind: str = "") -> list[Finding]:
         return [finding for finding in self.check().findings if kind in ("", finding.kind)]
 
 
@@ -85,7 +85,7 @@ def ids(report: Report) -> dict[str, str]:
     return {block.text: block.id for block in report.blocks}
 
 
-def test_when_every_block_is_cited_nothing_is_found(project: Project) -> None:
+def test_no_findings_when_every_block_is_cited(project: Project) -> None:
     project.cites(LIST, MAKE)
     report = project.check()
     assert report.findings == [] and not check.failed(report, strict=True)
@@ -99,18 +99,18 @@ def test_when_every_block_is_cited_nothing_is_found(project: Project) -> None:
 
 def test_a_block_that_no_test_cites_is_missing(project: Project) -> None:
     project.cites(LIST)
-    (finding,) = project.found()
+    (finding,) = project.findings()
     assert (finding.kind, finding.file, finding.line) == ("missing", str(project.tutorial), 9)
     assert "Make one." in finding.message and finding.block in finding.message
     assert check.lines(project.check())[0].startswith(f"{project.tutorial}:9: missing: no test cites make-one-")
 
 
-def test_headings_banners_and_the_preamble_need_no_test_and_may_be_cited(project: Project) -> None:
+def test_headings_banners_and_the_preamble_need_no_test_but_may_be_cited(project: Project) -> None:
     project.cites(LIST, MAKE, "# Later", "# ===== First =====")
-    assert project.found() == []
+    assert project.findings() == []
 
 
-def test_a_citation_is_compared_dedented_and_without_white_space_at_the_ends(project: Project) -> None:
+def test_a_citation_is_compared_dedented_and_without_trailing_white_space(project: Project) -> None:
     project.test(
         '''
         class TestThis:
@@ -131,7 +131,7 @@ def test_a_citation_is_compared_dedented_and_without_white_space_at_the_ends(pro
     assert report.tests[ids(report)[LIST]] == [f"{project.tests}/test_it.py::TestThis::TestThat::test_deep"]
 
 
-def test_all_ways_to_write_a_text_that_the_tree_tells_are_read(project: Project) -> None:
+def test_every_constant_expression_is_read_as_a_citation(project: Project) -> None:
     project.test(
         '''
         import pytest
@@ -175,19 +175,17 @@ def test_all_ways_to_write_a_text_that_the_tree_tells_are_read(project: Project)
     ("call", "why"),
     [
         ('f"# See {x}.\\nmuster list"', "f-string"),
-        ("x", "x is no constant"),
-        ("LOCAL", "LOCAL is no constant"),
-        ("TWICE", "TWICE is no constant"),
-        ("NOWHERE", "NOWHERE is no constant"),
+        ("x", "x is not a constant"),
+        ("LOCAL", "LOCAL is not a constant"),
+        ("TWICE", "TWICE is not a constant"),
+        ("NOWHERE", "NOWHERE is not a constant"),
         ("self.text", "an expression"),
         ("3", "an expression"),
-        ("", "no text is given"),
+        ("", "it is missing"),
         ("' '.join(x)", "an expression"),
     ],
 )
-def test_a_citation_that_the_tree_does_not_tell_is_unreadable_and_says_why(
-    project: Project, call: str, why: str
-) -> None:
+def test_a_citation_that_is_not_constant_is_unreadable_with_the_reason(project: Project, call: str, why: str) -> None:
     project.cites(LIST, MAKE)
     project.test(
         f"""
@@ -198,9 +196,9 @@ def test_a_citation_that_the_tree_does_not_tell_is_unreadable_and_says_why(
             e2e.write_tutorial_block({call})
         """
     )
-    (finding,) = project.found()
+    (finding,) = project.findings()
     assert (finding.kind, finding.line) == ("unreadable", 5)
-    assert why in finding.message and "plain text" in finding.message
+    assert why in finding.message and "write it as a string literal" in finding.message
 
 
 def test_a_stale_citation_names_the_nearest_block_and_shows_the_difference(project: Project) -> None:
@@ -210,8 +208,10 @@ def test_a_stale_citation_names_the_nearest_block_and_shows_the_difference(proje
     assert (finding.kind, finding.block, finding.line) == ("stale", ids(report)[MAKE], 8)
     assert f"the nearest is {ids(report)[MAKE]} at line 9" in finding.message
     assert "white space" not in finding.message
-    told = check.lines(report)
-    assert "    -  --mode copy" in told and "    +  --clean" in told and f"    +++ {project.tutorial}:9" in told
+    printed = check.lines(report)
+    assert (
+        "    -  --mode copy" in printed and "    +  --clean" in printed and f"    +++ {project.tutorial}:9" in printed
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,18 +219,18 @@ def test_a_stale_citation_names_the_nearest_block_and_shows_the_difference(proje
 )
 def test_a_stale_citation_that_differs_only_in_white_space_says_so(project: Project, cited: str) -> None:
     project.cites(LIST, MAKE, cited)
-    (finding,) = project.found()
+    (finding,) = project.findings()
     assert finding.kind == "stale"
     assert ("differs only in white space" in finding.message) == ("\\" not in cited)
 
 
-def test_a_text_that_is_like_no_block_is_stale_without_a_nearest_one(project: Project) -> None:
+def test_a_text_similar_to_no_block_is_stale_without_a_nearest_block(project: Project) -> None:
     project.cites(LIST, MAKE, "zzz")
-    (finding,) = project.found()
-    assert (finding.kind, finding.block, finding.diff) == ("stale", "", "") and "none is like it" in finding.message
+    (finding,) = project.findings()
+    assert (finding.kind, finding.block, finding.diff) == ("stale", "", "") and "no block is similar" in finding.message
 
 
-def test_a_test_with_the_fixture_that_cites_nothing_is_orphaned(project: Project) -> None:
+def test_a_test_that_uses_the_fixture_and_cites_nothing_is_orphaned(project: Project) -> None:
     project.cites(LIST, MAKE)
     project.test(
         """
@@ -251,23 +251,23 @@ def test_a_test_with_the_fixture_that_cites_nothing_is_orphaned(project: Project
         def helper(e2e): pass
         """
     )
-    assert [(f.kind, f.test.rpartition("::")[2]) for f in project.found()] == [
+    assert [(f.kind, f.test.rpartition("::")[2]) for f in project.findings()] == [
         ("orphaned", f"test_{c}") for c in "abcd"
     ]
 
 
-def test_a_test_that_cites_one_block_twice_is_a_duplicate_but_several_tests_for_a_block_are_not(
+def test_one_test_citing_a_block_twice_is_a_duplicate_but_two_tests_citing_it_are_not(
     project: Project,
 ) -> None:
     project.cites(LIST, LIST, MAKE)
     project.test(
         f"def test_two(e2e):\n    e2e.write_tutorial_block({LIST!r})\n    e2e.write_tutorial_block({LIST!r})\n"
     )
-    (finding,) = project.found()
+    (finding,) = project.findings()
     assert (finding.kind, finding.line) == ("duplicate", 3) and "first at line 2" in finding.message
 
 
-def test_two_equal_blocks_of_the_tutorial_are_a_duplicate_and_one_citation_is_for_both(project: Project) -> None:
+def test_equal_blocks_of_the_tutorial_are_duplicates_and_one_citation_covers_both(project: Project) -> None:
     project.tutorial.write_text(f"{TUTORIAL}\n  {LIST.replace(chr(10), chr(10) + '  ')}\n")
     project.cites(LIST, MAKE)
     report = project.check()
@@ -276,7 +276,7 @@ def test_two_equal_blocks_of_the_tutorial_are_a_duplicate_and_one_citation_is_fo
     assert len(report.tests) == 3 and all(report.tests.values())
 
 
-def test_a_docstring_cites_blocks_among_its_prose(project: Project) -> None:
+def test_a_docstring_may_mix_citations_with_prose(project: Project) -> None:
     project.test(
         '''
         def test_it():
@@ -302,7 +302,7 @@ def test_a_docstring_cites_blocks_among_its_prose(project: Project) -> None:
     assert report.findings == [] and all(report.tests.values())
 
 
-def test_a_block_in_a_docstring_is_stale_only_when_it_begins_with_a_comment(project: Project) -> None:
+def test_a_stale_text_in_a_docstring_is_found_only_if_it_begins_with_a_comment(project: Project) -> None:
     project.cites(LIST, MAKE)
     project.test('''
         def test_it():
@@ -313,14 +313,14 @@ def test_a_block_in_a_docstring_is_stale_only_when_it_begins_with_a_comment(proj
             muster list
             """
         ''')
-    (finding,) = project.found()
+    (finding,) = project.findings()
     assert (finding.kind, finding.line) == ("stale", 5) and "see-who-is-there" in finding.block
 
 
 def test_a_one_line_docstring_may_be_a_block(project: Project) -> None:
     project.tutorial.write_text("muster list\n")
     project.test('def test_it(e2e):\n    """muster list"""\n')
-    assert project.found() == []
+    assert project.findings() == []
 
 
 @pytest.mark.parametrize(
@@ -335,24 +335,24 @@ def test_a_one_line_docstring_may_be_a_block(project: Project) -> None:
     ],
     ids=["syntax", "open", "latin1", "null", "deep", "coding"],
 )
-def test_a_test_file_that_is_no_python_is_a_finding_and_the_rest_is_checked(
+def test_a_file_that_is_not_python_is_a_finding_and_the_others_are_still_checked(
     project: Project, source: bytes, line: int
 ) -> None:
     (project.tests / "test_bad.py").write_bytes(source)
     project.cites(LIST)
-    kinds = [(finding.kind, os.path.basename(finding.file)) for finding in project.found()]
+    kinds = [(finding.kind, os.path.basename(finding.file)) for finding in project.findings()]
     assert sorted(kinds) == [("missing", "tutorial.sh"), ("syntax", "test_bad.py")]
-    (finding,) = project.found("syntax")
+    (finding,) = project.findings("syntax")
     assert finding.line >= 1 and (source.count(b"(") > 9 or finding.line <= 5) and "not counted" in finding.message
 
 
-def test_tests_are_read_and_never_imported(project: Project) -> None:
+def test_tests_are_parsed_and_never_imported(project: Project) -> None:
     project.cites(LIST, MAKE)
     project.test("raise SystemExit('imported')\nopen('made', 'w')\ndef test_x(): pass\n")
-    assert project.found() == [] and not (project.folder / "made").exists()
+    assert project.findings() == [] and not (project.folder / "made").exists()
 
 
-def test_which_files_are_tests(project: Project) -> None:
+def test_which_files_count_as_test_files(project: Project) -> None:
     for name in (
         "test_a.py",
         "b_test.py",
@@ -368,13 +368,13 @@ def test_which_files_are_tests(project: Project) -> None:
     found = [os.path.relpath(path, project.tests) for path in check.files([project.tests, project.tests / "sub"])]
     assert sorted(found) == ["b_test.py", "sub/test_c.py", "test_a.py", "test_pipe.py"]
     assert check.files([project.tests / "helper.py"]) == [str(project.tests / "helper.py")]
-    assert [finding.file for finding in project.found("unreadable")] == [str(project.tests / "test_pipe.py")]
+    assert [finding.file for finding in project.findings("unreadable")] == [str(project.tests / "test_pipe.py")]
     with pytest.raises(NotFound) as raised:
         check.files([project.tests / "nothing"])
     assert raised.value.hint
 
 
-# What was run
+# Commands that the tests ran
 
 
 def test_commands_that_no_citing_test_ran_are_warnings(project: Project) -> None:
@@ -387,7 +387,7 @@ def test_commands_that_no_citing_test_ran_are_warnings(project: Project) -> None
     assert (warning.kind, warning.line) == ("not-run", 9) and warning.message.endswith("ran: muster list --json")
     assert not check.failed(report) and check.failed(report, strict=True)
     assert check.summary(report).endswith("0 findings, 1 warning")
-    # The runs of all parameters and of all citing tests count, and so does what ran in a terminal.
+    # Commands count from all parameters of a test, from all citing tests, and from terminals.
     place = project.ran("tests/test_all.py::test_2[a::b[0]]")
     (place / "transcript.jsonl").write_text('{"kind": "terminal", "text": "muster list --json"}\n')
     assert project.check().warnings == []
@@ -406,30 +406,32 @@ def test_commands_that_no_citing_test_ran_are_warnings(project: Project) -> None
         ("'muster create x --clean'", True),
     ],
 )
-def test_a_command_ran_when_it_stands_in_one_that_ran(project: Project, ran: str, counts: bool) -> None:
+def test_a_command_counts_as_run_if_a_command_that_ran_contains_it(project: Project, ran: str, counts: bool) -> None:
     project.cites(LIST, MAKE)
     project.ran("tests/test_all.py::test_0", "muster list")
     project.ran("tests/test_all.py::test_1", ran, "muster list --json")
     assert (project.check().warnings == []) == counts
 
 
-def test_a_block_whose_tests_never_ran_is_not_judged(project: Project) -> None:
+def test_no_warning_for_a_block_whose_tests_never_ran(project: Project) -> None:
     project.cites(LIST, MAKE)
 
     def unknown() -> list[str]:
         report = project.check()
         assert report.warnings == []
-        return [note for note in report.notes if "not known" in note]
+        return [note for note in report.notes if note.startswith("unknown whether")]
 
     (note,) = unknown()
-    assert note.startswith("for 2 blocks")
+    assert "the commands of 2 blocks ran" in note
     project.ran("tests/test_all.py::test_0", "muster list")
     project.ran("tests/test_all.py::test_1", "muster frob", outcome="skipped")
     project.ran("other/test_all.py::test_1", "muster frob")
     (note,) = unknown()
-    assert note.startswith("for 1 block ")
+    assert "the commands of 1 block ran" in note
     report = check.check(project.tutorial, [project.tests])
-    assert report.warnings == [] and any("for 2 blocks" in note for note in report.notes)
+    assert report.warnings == [] and any(
+        "the commands of 2 blocks ran: there are no artifacts" in note for note in report.notes
+    )
 
 
 @pytest.mark.parametrize(
@@ -449,7 +451,7 @@ def test_a_block_whose_tests_never_ran_is_not_judged(project: Project) -> None:
     ],
     ids=lambda bad: repr(bad[:20]),
 )
-def test_nothing_in_the_artifacts_can_make_a_check_fail(project: Project, bad: bytes) -> None:
+def test_malformed_artifacts_never_make_a_check_fail(project: Project, bad: bytes) -> None:
     project.cites(LIST, MAKE)
     place = project.ran("tests/test_all.py::test_0", "muster list", folder="good")
     half = b'{"kind": "command", "text": "muster list"}\n{"kind": "command", "te'
@@ -467,14 +469,14 @@ def test_nothing_in_the_artifacts_can_make_a_check_fail(project: Project, bad: b
     assert report.findings == [] and report.warnings == []
 
 
-def test_artifacts_that_are_no_folder_are_as_good_as_none(project: Project) -> None:
+def test_an_artifact_path_that_is_not_a_folder_counts_as_no_artifacts(project: Project) -> None:
     project.cites(LIST, MAKE)
     project.artifacts.parent.mkdir()
     project.artifacts.write_text("no folder")
     assert project.check().warnings == []
 
 
-# Many
+# Scale
 
 
 @pytest.mark.parametrize("stale", [False, True])
@@ -489,7 +491,7 @@ def test_a_thousand_blocks_and_three_thousand_tests_take_less_than_five_seconds(
             *(f"{text} --now {part} {i}" if stale else text for i, text in enumerate(chosen)), name=f"test_{part}.py"
         )
     looked = diffs = 0
-    weigh, diff = citations.Known._weight, citations._diff
+    weigh, diff = citations.BlockIndex._weight, citations._diff
 
     def counted_weigh(self: Any, feature: str) -> float:
         nonlocal looked
@@ -501,7 +503,7 @@ def test_a_thousand_blocks_and_three_thousand_tests_take_less_than_five_seconds(
         diffs += 1
         return diff(*texts)
 
-    monkeypatch.setattr(citations.Known, "_weight", counted_weigh)
+    monkeypatch.setattr(citations.BlockIndex, "_weight", counted_weigh)
     monkeypatch.setattr(citations, "_diff", counted_diff)
     began = time.monotonic()
     report = project.check()
@@ -510,14 +512,14 @@ def test_a_thousand_blocks_and_three_thousand_tests_take_less_than_five_seconds(
     assert [finding.kind for finding in report.findings].count("stale") == (3000 if stale else 0)
     if stale:
         names = [finding.block for finding in report.findings if finding.kind == "stale"]
-        assert len(set(names)) == 1000, "each is nearest to the block it was"
-    # A text is compared with few blocks, and a difference is made only for the nearest.
+        assert len(set(names)) == 1000, "each stale citation is nearest to the block that it was copied from"
+    # A text is compared with few blocks, and only the nearest is diffed.
     assert diffs == (3000 if stale else 0)
     assert looked <= 1000 * 20 + diffs * 100
     assert took < 5
 
 
-# As a verb
+# On the command line
 
 
 @pytest.fixture(scope="module")
@@ -531,7 +533,7 @@ def shop(world: World, tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def test_the_verb_finds_the_tutorial_the_tests_and_the_artifacts_from_any_folder(world: World, shop: Project) -> None:
+def test_check_finds_tutorial_tests_and_artifacts_from_any_folder_of_the_project(world: World, shop: Project) -> None:
     shop.cites(LIST, MAKE, name="e2e/test_all.py")
     shop.test("def test_other(e2e): pass", "test_not_looked_at.py")
     shop.ran("tests/e2e/test_all.py::test_0", "muster list")
@@ -544,12 +546,12 @@ def test_the_verb_finds_the_tutorial_the_tests_and_the_artifacts_from_any_folder
     inner.mkdir()
     assert world.fails(1, "tutorial", "check", "--strict", cwd=inner).stdout.startswith("../tutorial.sh:9: not-run: ")
     shop.tutorial.rename(shop.folder / "other.sh")
-    told = world.fails(3, "tutorial", "check", cwd=shop.folder).stderr
-    assert "there is no tutorial.sh or docs/tutorial.sh here" in told and "--tutorial FILE" in told
+    error = world.fails(3, "tutorial", "check", cwd=shop.folder).stderr
+    assert "there is no tutorial.sh or docs/tutorial.sh here" in error and "--tutorial FILE" in error
     world.ok("tutorial", "check", "--tutorial", "other.sh", "tests/e2e/test_all.py", cwd=shop.folder)
 
 
-def test_findings_are_lines_and_exit_code_1_and_the_document_says_the_same(world: World, shop: Project) -> None:
+def test_findings_are_printed_and_in_the_json_with_exit_code_1(world: World, shop: Project) -> None:
     shop.cites(LIST.replace(" is ", "  is "))
     shop.test("def test_a(:\n", "test_bad.py")
     result = world.fails(1, "tutorial", "check", cwd=shop.folder)
@@ -569,7 +571,7 @@ def test_findings_are_lines_and_exit_code_1_and_the_document_says_the_same(world
     assert document["findings"][1]["diff"] is None
 
 
-def test_list_shows_each_block_and_marks_headings(world: World, shop: Project) -> None:
+def test_list_shows_each_block_and_marks_headings_to_be_filled(world: World, shop: Project) -> None:
     result = world.ok("tutorial", "list", cwd=shop.folder)
     rows = result.stdout.splitlines()
     listed = blocks.read(shop.tutorial)
@@ -584,7 +586,7 @@ def test_list_shows_each_block_and_marks_headings(world: World, shop: Project) -
     assert none.stdout == "" and "no such block" in none.stderr
 
 
-def test_control_characters_of_a_tutorial_are_not_obeyed(world: World, shop: Project) -> None:
+def test_control_characters_in_a_tutorial_are_not_printed(world: World, shop: Project) -> None:
     shop.tutorial.write_text("# Clear\x1b[2J it\x07.\necho \x1b]0;x\x07\n")
     shop.cites("# Clear\x1b[3J it\x07.\necho \x1b]0;x\x07\n")
     for words in (("list",), ("check",), ("list", "--json"), ("check", "--json")):

@@ -1,4 +1,4 @@
-"""Expectations: each is true when it should be, and says what a reader needs when it is not."""
+"""Tests of `expect`: expectations pass when they hold, and failures show what a reader needs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from muster.tutorial import E2eSession, expect
 from .conftest import Session
 
 
-def message(expected: object, name: str, *argv: object) -> str:
+def failure_message(expectation: object, name: str, *args: object) -> str:
     with pytest.raises(AssertionError) as raised:
-        getattr(expected, name)(*argv)
+        getattr(expectation, name)(*args)
     return str(raised.value)
 
 
-def test_what_holds_says_nothing(e2e: E2eSession) -> None:
+def test_expectations_that_hold_raise_nothing(e2e: E2eSession) -> None:
     result = e2e.run("echo hello; echo oops >&2; exit 3")
     expect(result).to_fail()
     expect(result).to_exit_with(3)
@@ -30,65 +30,69 @@ def test_what_holds_says_nothing(e2e: E2eSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "argv", "said"),
+    ("name", "argv", "expected_start"),
     [
         ("to_succeed", (), "expected the command to succeed, but it exited with 3"),
         ("to_exit_with", (4,), "expected the command to exit with 4, but it exited with 3"),
-        ("to_time_out", (), "expected the command to go on until its time-out, but it exited with 3"),
+        ("to_time_out", (), "expected the command to run until its timeout, but it exited with 3"),
     ],
 )
 def test_a_failed_result_shows_the_command_and_the_transcript(
-    e2e: E2eSession, name: str, argv: tuple[int, ...], said: str
+    e2e: E2eSession, name: str, argv: tuple[int, ...], expected_start: str
 ) -> None:
-    text = message(expect(e2e.run("echo hello; sleep 0.1; echo oops >&2; exit 3", comment="greet")), name, *argv)
-    assert text.startswith(f"{said}\n  $ echo hello")
+    text = failure_message(
+        expect(e2e.run("echo hello; sleep 0.1; echo oops >&2; exit 3", comment="greet")), name, *argv
+    )
+    assert text.startswith(f"{expected_start}\n  $ echo hello")
     assert "transcript:\n  # greet\n  $ echo hello; sleep 0.1; echo oops >&2; exit 3\n  hello\n  ! oops\n  ? 3" in text
 
 
-def test_success_where_failure_was_expected(e2e: E2eSession) -> None:
-    assert "expected the command to fail, but it exited with 0" in message(expect(e2e.run("true")), "to_fail")
+def test_to_fail_fails_for_a_command_that_succeeds(e2e: E2eSession) -> None:
+    assert "expected the command to fail, but it exited with 0" in failure_message(expect(e2e.run("true")), "to_fail")
 
 
 @pytest.mark.parametrize(
-    ("name", "argv", "said"),
+    ("name", "argv", "expected_start"),
     [
         ("to_contain", ("hello wurld",), "expected stdout to contain 'hello wurld'\nnearest line: 'hello world'"),
         ("not_to_contain", ("world",), "expected stdout not to contain 'world'"),
         ("to_match", (r"^\d+$",), r"expected stdout to match /^\d+$/"),
         ("not_to_match", ("wor",), "expected stdout not to match /wor/"),
-        ("to_equal", ("hello\n",), "expected stdout to equal what was expected\n--- expected\n+++ got"),
+        ("to_equal", ("hello\n",), "expected stdout to equal the expected text\n--- expected\n+++ got"),
         ("to_be_empty", (), "expected stdout to be empty"),
     ],
 )
-def test_a_failed_text_shows_what_was_expected_and_what_was_there(
-    e2e: E2eSession, name: str, argv: tuple[str, ...], said: str
+def test_a_failed_text_expectation_shows_the_expected_and_the_actual_text(
+    e2e: E2eSession, name: str, argv: tuple[str, ...], expected_start: str
 ) -> None:
-    text = message(expect(e2e.run("echo hello world").stdout), name, *argv)
-    assert text.startswith(said)
+    text = failure_message(expect(e2e.run("echo hello world").stdout), name, *argv)
+    assert text.startswith(expected_start)
     assert "$ echo hello world" in text and "stdout was:\n  hello world" in text and "transcript:" in text
 
 
-def test_a_failure_is_in_the_transcript(session: Session) -> None:
-    message(expect(session.e2e.run("false")), "to_succeed")
+def test_a_failed_expectation_is_noted_in_the_transcript(session: Session) -> None:
+    failure_message(expect(session.e2e.run("false")), "to_succeed")
     assert session.text().endswith("~ failed: expected the command to succeed, but it exited with 1\n")
 
 
 def test_a_difference_in_the_last_newline_is_shown(e2e: E2eSession) -> None:
-    assert r"got 'hello\n'" in message(expect(e2e.run("echo hello").stdout), "to_equal", "hello")
+    assert r"got 'hello\n'" in failure_message(expect(e2e.run("echo hello").stdout), "to_equal", "hello")
 
 
-def test_a_failure_shows_no_escape_sequence_and_not_too_much(e2e: E2eSession) -> None:
-    text = message(expect(e2e.run(r"printf '\033]0;title\007'; seq 100000").stdout), "to_contain", "no such thing")
+def test_a_failure_shows_no_escape_sequences_and_shortens_long_output(e2e: E2eSession) -> None:
+    text = failure_message(
+        expect(e2e.run(r"printf '\033]0;title\007'; seq 100000").stdout), "to_contain", "no such thing"
+    )
     assert "\x1b" not in text and len(text) < 20_000
     assert "the rest is in" in text
 
 
-def test_expecting_something_of_a_number_is_a_type_error() -> None:
+def test_expect_of_a_number_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="not int"):
-        expect(3)  # type: ignore[call-overload]  # what a typo gives
+        expect(3)  # type: ignore[call-overload]  # a likely mistake: expect(result.exit_code)
 
 
-def test_the_same_words_serve_for_results_background_programs_and_screens(e2e: E2eSession) -> None:
+def test_results_background_programs_and_screens_have_the_same_expectations(e2e: E2eSession) -> None:
     command = "echo one; echo two >&2; exit 3"
     for subject in (e2e.run(command), e2e.start(command), e2e.terminal(command), e2e.terminal(command).scrollback):
         expect(subject).to_contain("one")
@@ -98,24 +102,24 @@ def test_the_same_words_serve_for_results_background_programs_and_screens(e2e: E
         expect(subject).not_to_match(r"^wo$")
         expect(subject).to_exit_with(3)
         expect(subject).to_fail()
-        assert "two" in message(expect(subject), "to_contain", "three")
-        message(expect(subject), "not_to_contain", "one")
-        message(expect(subject), "not_to_match", "^one$")
-        message(expect(subject), "to_be_empty")
-        message(expect(subject), "to_succeed")
+        assert "two" in failure_message(expect(subject), "to_contain", "three")
+        failure_message(expect(subject), "not_to_contain", "one")
+        failure_message(expect(subject), "not_to_match", "^one$")
+        failure_message(expect(subject), "to_be_empty")
+        failure_message(expect(subject), "to_succeed")
 
 
-def test_run_with_check_fails_with_what_the_command_printed(e2e: E2eSession) -> None:
+def test_run_with_check_fails_with_the_output_of_the_command(e2e: E2eSession) -> None:
     assert e2e.run("echo fine", check=True).stdout == "fine\n"
     with pytest.raises(AssertionError) as raised:
         e2e.run("echo out; sleep 0.1; echo err >&2; exit 4", check=True)
     assert "expected the command to succeed, but it exited with 4" in str(raised.value)
     assert "  out\n  ! err\n  ? 4" in str(raised.value)
-    with pytest.raises(AssertionError, match="did not end within 0.2 s"):
+    with pytest.raises(AssertionError, match="did not exit within 0.2 s"):
         e2e.run("sleep 1000", check=True, timeout=0.2)
 
 
-def test_output_that_is_no_json_is_shown_with_its_command(e2e: E2eSession) -> None:
+def test_invalid_json_output_is_shown_with_its_command(e2e: E2eSession) -> None:
     assert e2e.run("echo '[1]'").json() == [1]
     with pytest.raises(AssertionError) as raised:
         e2e.run("echo '{\"a\": 1,}'; echo warning: old >&2; exit 2").json()
@@ -128,7 +132,7 @@ def test_output_that_is_no_json_is_shown_with_its_command(e2e: E2eSession) -> No
 
 
 @pytest.mark.parametrize("verb", ["run", "start", "terminal"])
-def test_a_folder_that_does_not_exist_is_named_with_the_command(e2e: E2eSession, verb: str) -> None:
+def test_a_missing_working_directory_is_reported_with_the_command(e2e: E2eSession, verb: str) -> None:
     (e2e.work / "file").touch()
     for folder, why in (("no/where", "does not exist"), ("file", "is not a folder")):
         with pytest.raises(AssertionError) as raised:
@@ -137,7 +141,7 @@ def test_a_folder_that_does_not_exist_is_named_with_the_command(e2e: E2eSession,
 
 
 @pytest.mark.parametrize(("name", "argument"), [("not_to_contain", "nowhere"), ("not_to_match", "no.*where")])
-def test_what_output_that_was_cut_does_not_contain_is_not_known(
+def test_negative_expectations_fail_for_output_that_was_not_kept_completely(
     e2e: E2eSession, monkeypatch: pytest.MonkeyPatch, name: str, argument: str
 ) -> None:
     monkeypatch.setattr("muster.tutorial.process.HEAD", 2000)
@@ -145,21 +149,23 @@ def test_what_output_that_was_cut_does_not_contain_is_not_known(
     result = e2e.run("seq 5000; echo error >&2")
     background = e2e.start("seq 5000; sleep 1000", ready_when="5000")
     for subject in (result, result.stdout, result.stdout.upper(), result.masked.stdout, background, background.stdout):
-        text = message(expect(subject), name, argument)
-        assert "that is not known: " in text and "bytes left out" in text.lower()
+        text = failure_message(expect(subject), name, argument)
+        assert "this cannot be known: " in text and "bytes left out" in text.lower()
     getattr(expect(result.stderr), name)(argument)
     expect(result.stdout).to_contain("4999")
 
 
-def test_lines_that_were_cut_count_as_cut(e2e: E2eSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("muster.tutorial.transcript.LINES", 100)
+def test_negative_expectations_fail_for_output_with_dropped_lines(
+    e2e: E2eSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster.tutorial.transcript.MAX_LINES", 100)
     result = e2e.run("seq 1000")
-    assert "that is not known" in message(expect(result.masked.output), "not_to_contain", "nowhere")
-    assert "that is not known" in message(expect(result.output), "not_to_contain", "nowhere")
+    assert "this cannot be known" in failure_message(expect(result.masked.output), "not_to_contain", "nowhere")
+    assert "this cannot be known" in failure_message(expect(result.output), "not_to_contain", "nowhere")
     expect(result.stdout).not_to_contain("nowhere")
 
 
-def test_output_of_a_background_program_can_be_waited_for_behind_a_mark(e2e: E2eSession) -> None:
+def test_output_of_a_background_program_since_a_mark(e2e: E2eSession) -> None:
     (e2e.work / "in").touch()
     program = e2e.start("tail -n +1 -f in", ready_when=lambda: True)
     for number in range(3):
@@ -169,10 +175,10 @@ def test_output_of_a_background_program_can_be_waited_for_behind_a_mark(e2e: E2e
         assert program.since(mark).stdout == "again\n", number
     assert program.stdout == "again\n" * 3
     mark = program.mark()
-    message(expect(program.since(mark)), "to_contain", "again", 0.1)
+    failure_message(expect(program.since(mark)), "to_contain", "again", 0.1)
 
 
-def test_a_stream_is_cut_behind_a_mark_where_it_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_since_a_mark_shows_where_bytes_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("muster.tutorial.process.HEAD", 10)
     monkeypatch.setattr("muster.tutorial.process.TAIL", 10)
     from muster.tutorial.process import Stream

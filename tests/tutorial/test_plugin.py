@@ -1,4 +1,4 @@
-"""The pytest plugin in pytest runs of its own: options, artifacts, outcomes, leaks, the check, pytest-xdist."""
+"""Tests of the pytest plugin in separate pytest runs: options, artifacts, outcomes, leaks, the check, pytest-xdist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from muster.tutorial.artifacts import of_test
+from muster.tutorial.artifacts import folder_of_test
 from muster.tutorial.terminal import exists
 
 HEAD = "import pytest\nfrom muster.tutorial import E2eSession, expect\n"
@@ -35,7 +35,7 @@ def test_help_succeeds(e2e: E2eSession) -> None:
 
 
 class Project:
-    """A folder with tests, and pytest to run them."""
+    """A folder with tests, and methods to run pytest on them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,12 +61,12 @@ class Project:
         )
 
     def facts(self, nodeid: str, folder: str = ".muster/e2e") -> dict[str, Any]:
-        path = of_test(self.folder / folder, nodeid) / "test.json"
+        path = folder_of_test(self.folder / folder, nodeid) / "test.json"
         found: dict[str, Any] = json.loads(path.read_text())
         return found
 
     def text(self, nodeid: str) -> str:
-        return (of_test(self.folder / ".muster/e2e", nodeid) / "transcript.txt").read_text()
+        return (folder_of_test(self.folder / ".muster/e2e", nodeid) / "transcript.txt").read_text()
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_every_outcome_is_recorded_with_its_message(project: Project) -> None:
     assert run["exit_code"] == 1 and run["ended"] >= run["started"]
 
 
-def test_a_suite_that_does_not_use_it_pays_and_leaves_nothing(project: Project) -> None:
+def test_a_suite_without_the_fixture_imports_and_writes_nothing(project: Project) -> None:
     project.test(
         """
         import sys
@@ -151,7 +151,7 @@ def test_a_suite_that_does_not_use_it_pays_and_leaves_nothing(project: Project) 
 
 
 def test_importing_the_plugin_takes_less_than_5_ms() -> None:
-    """In processor time and with compiled files, as installed; the best of several: when nothing else is in the way."""
+    """Measured in CPU time with compiled files, as installed. The best of several attempts excludes other load."""
     program = (
         "import pytest, time\n"
         "before = time.process_time()\n"
@@ -164,7 +164,7 @@ def test_importing_the_plugin_takes_less_than_5_ms() -> None:
     assert min(times) < 5, times
 
 
-def test_artifacts_go_where_they_are_told_to_and_a_test_replaces_its_own(project: Project) -> None:
+def test_artifacts_go_to_the_given_folder_and_a_test_replaces_its_own(project: Project) -> None:
     project.test("""
         def test_a(e2e): e2e.run("echo first")
         def test_b(e2e): e2e.run("echo b")
@@ -176,13 +176,13 @@ def test_artifacts_go_where_they_are_told_to_and_a_test_replaces_its_own(project
         def test_b(e2e): e2e.run("echo b")
     """)
     assert project.run("--e2e-artifacts", "out", "tests/test_a.py::test_a").returncode == 0
-    text = (of_test(project.folder / "out", "tests/test_a.py::test_a") / "transcript.txt").read_text()
+    text = (folder_of_test(project.folder / "out", "tests/test_a.py::test_a") / "transcript.txt").read_text()
     assert text == "$ echo second\nsecond\n? 0\n"
     assert project.facts("tests/test_a.py::test_b", "out") == first
     assert (project.folder / "out" / ".gitignore").read_text() == "*\n" and not (project.folder / ".muster").exists()
 
 
-def test_a_killed_run_leaves_the_test_as_running_with_its_transcript(project: Project) -> None:
+def test_a_killed_test_stays_running_in_test_json_and_keeps_its_transcript(project: Project) -> None:
     project.test("""
         import os
         def test_it(e2e):
@@ -206,7 +206,7 @@ LEAKY = """
 """
 
 
-def test_what_a_test_leaves_behind_is_reported_with_it_and_ended(project: Project) -> None:
+def test_leaks_of_a_test_are_reported_and_ended(project: Project) -> None:
     outside = project.folder / "outside"
     outside.mkdir()
     project.test(LEAKY)
@@ -217,7 +217,7 @@ def test_what_a_test_leaves_behind_is_reported_with_it_and_ended(project: Projec
     assert [leak.split(" ")[0] for leak in leaks] == ["tmux", "process", "file"]
     assert leaks[1].endswith(": sleep 1000") and leaks[2] == f"file {outside}/stray"
     assert project.facts("tests/test_a.py::test_clean")["leaks"] == []
-    assert project.facts("tests/test_a.py::test_ends")["leaks"] == [], "what ends by itself is not left behind"
+    assert project.facts("tests/test_a.py::test_ends")["leaks"] == [], "a process that exits by itself is not a leak"
     assert (
         "left behind by e2e tests" in done.stdout and "tests/test_a.py::test_leaks\n  tmux session mine" in done.stdout
     )
@@ -225,7 +225,7 @@ def test_what_a_test_leaves_behind_is_reported_with_it_and_ended(project: Projec
     assert "~ left behind: file" in project.text("tests/test_a.py::test_leaks")
 
 
-def test_what_a_test_leaves_behind_can_be_an_error_or_ignored(project: Project) -> None:
+def test_leaks_can_be_errors_or_ignored(project: Project) -> None:
     project.test(LEAKY)
     env = {"OUTSIDE": str(project.folder)}
     project.ini(e2e_pass_env="OUTSIDE", e2e_leaks="error", e2e_watch="/no/such")
@@ -236,7 +236,7 @@ def test_what_a_test_leaves_behind_can_be_an_error_or_ignored(project: Project) 
     assert done.returncode == 0 and "left behind" not in done.stdout
 
 
-def test_folders_are_kept_for_debugging_on_request(project: Project) -> None:
+def test_sandbox_folders_are_kept_on_request(project: Project) -> None:
     project.test("""
         def test_good(e2e): e2e.run("touch here")
         def test_bad(e2e):
@@ -246,14 +246,14 @@ def test_folders_are_kept_for_debugging_on_request(project: Project) -> None:
     kept = {}
     for policy in ("never", "failed", "always"):
         project.run("--e2e-keep", policy)
-        kept[policy] = [project.facts(f"tests/test_a.py::test_{name}")["kept"] for name in ("good", "bad")]
+        kept[policy] = [project.facts(f"tests/test_a.py::test_{name}")["kept_folder"] for name in ("good", "bad")]
     assert kept["never"] == [None, None] and kept["failed"][0] is None
     for folder in (kept["failed"][1], *kept["always"]):
         assert Path(folder, "work", "here").exists()
         subprocess.run(["rm", "-rf", folder], check=True)
 
 
-def test_a_recording_that_failed_is_an_error_of_the_test(project: Project) -> None:
+def test_a_failed_recording_is_an_error_of_the_test(project: Project) -> None:
     project.test("""
         import json, os
         def test_it(e2e):
@@ -265,7 +265,7 @@ def test_a_recording_that_failed_is_an_error_of_the_test(project: Project) -> No
     assert done.returncode == 1 and "1 passed, 1 error" in done.stdout and "its recorder was killed" in done.stdout
 
 
-def test_secrets_named_in_the_configuration_are_hidden_and_passed(project: Project) -> None:
+def test_configured_secrets_are_inherited_and_hidden(project: Project) -> None:
     project.test("""
         def test_it(e2e):
             e2e.write_tutorial_block("# call it with hunter2-token\\necho hi")
@@ -278,7 +278,7 @@ def test_secrets_named_in_the_configuration_are_hidden_and_passed(project: Proje
         assert not path.is_file() or "hunter2-token" not in path.read_text(), path
 
 
-def test_masks_of_the_project_are_used(project: Project) -> None:
+def test_configured_masks_are_applied(project: Project) -> None:
     project.test("""
         def test_it(e2e): expect(e2e.run("echo build-123 took 5s").masked.stdout).to_equal("<build> took <duration>\\n")
     """)
@@ -296,7 +296,7 @@ CITES = '''
 '''
 
 
-def test_the_check_makes_a_run_fail_that_misses_a_block(project: Project) -> None:
+def test_the_check_fails_a_run_if_a_block_is_not_cited(project: Project) -> None:
     tutorial = project.folder / "tutorial.sh"
     tutorial.write_text("# List.\nls\n")
     project.test(CITES)
@@ -313,7 +313,7 @@ def test_the_check_makes_a_run_fail_that_misses_a_block(project: Project) -> Non
     assert (project.folder / ".muster/e2e/tutorial.sh").read_text() == "# List.\nls\n\n# Where am I?\npwd\n"
 
 
-def test_it_works_under_xdist(project: Project) -> None:
+def test_the_plugin_works_under_xdist(project: Project) -> None:
     (project.folder / "tutorial.sh").write_text("# List.\nls\n\n# Where am I?\npwd\n")
     project.test(CITES + "    def test_more(e2e): e2e.run('setsid sleep 1000 &')\n")
     project.test("    def test_list(e2e): e2e.run('ls')\n", "tests/test_b.py")
@@ -326,14 +326,14 @@ def test_it_works_under_xdist(project: Project) -> None:
     assert run["ended"] and run["tutorial"] == "tutorial.sh" and run["exit_code"] == 0
 
 
-def test_the_options_are_in_the_help_of_pytest(project: Project) -> None:
+def test_pytest_help_lists_the_options(project: Project) -> None:
     text = project.run("--help").stdout
     for word in ("--tutorial-check", "--e2e-artifacts", "--e2e-keep", "--e2e-leaks", "e2e_secrets", "e2e_pass_env"):
         assert word in text
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
-def test_blocks_that_docstrings_cite_reach_test_json_and_the_transcript(
+def test_blocks_cited_in_docstrings_are_in_test_json_and_the_transcript(
     project: Project, workers: tuple[str, ...]
 ) -> None:
     (project.folder / "tutorial.sh").write_text("# Say it.\necho \\\n  hello\n\n# Say more.\necho more\n")
@@ -364,7 +364,7 @@ def test_blocks_that_docstrings_cite_reach_test_json_and_the_transcript(
     assert project.facts("tests/test_a.py::test_it")["blocks"] == ["# Say it.\necho \\\n  hello"]
     both = project.facts("tests/test_a.py::test_both")["blocks"]
     assert both == ["# Say more.\necho more", "# Say it.\necho \\\n  hello"]
-    rows = (of_test(project.folder / ".muster/e2e", "tests/test_a.py::test_it") / "transcript.jsonl").read_text()
+    rows = (folder_of_test(project.folder / ".muster/e2e", "tests/test_a.py::test_it") / "transcript.jsonl").read_text()
     assert [row["text"] for row in map(json.loads, rows.splitlines()) if row["kind"] == "block"] == [
         "# Say it.\necho \\\n  hello"
     ]
@@ -404,7 +404,7 @@ SIDE_BY_SIDE = """
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_file_is_blamed_on_the_test_that_made_it_when_several_run_at_once(
+def test_a_leaked_file_is_attributed_to_the_right_one_of_several_concurrent_tests(
     project: Project, tmp_path_factory: pytest.TempPathFactory, named: bool
 ) -> None:
     watched, signs = tmp_path_factory.mktemp("watched"), tmp_path_factory.mktemp("signs")
@@ -419,10 +419,10 @@ def test_a_file_is_blamed_on_the_test_that_made_it_when_several_run_at_once(
         assert (innocent["outcome"], innocent["leaks"]) == ("passed", [])
     else:
         assert (leaves["outcome"], innocent["outcome"]) == ("passed", "passed")
-        assert "or by one that ran at the same time" in leaves["leaks"][0]
+        assert "left by this test or by one that ran at the same time" in leaves["leaks"][0]
 
 
-def test_a_run_that_was_killed_is_swept_by_the_next_and_says_so(project: Project) -> None:
+def test_the_next_run_sweeps_a_killed_run_and_reports_it(project: Project) -> None:
     project.test("""
     import os, signal
     def test_it(e2e):
@@ -435,11 +435,11 @@ def test_a_run_that_was_killed_is_swept_by_the_next_and_says_so(project: Project
     root = (project.folder / "second").read_text()
     assert os.path.isdir(root)
     done = project.run()
-    assert done.returncode == 0 and "swept: left by an earlier run that was killed" in done.stdout
+    assert done.returncode == 0 and "removed: left by an earlier run that was killed" in done.stdout
     assert f"{root}, 1 process ended" in done.stdout and not os.path.exists(root)
 
 
-def test_the_check_of_one_file_judges_only_the_blocks_of_that_file(project: Project) -> None:
+def test_checking_a_named_file_only_checks_the_citations_of_that_file(project: Project) -> None:
     (project.folder / "tutorial.sh").write_text("# One.\necho one\n\n# Two.\necho two\n\n# Three.\necho three\n")
     cites = 'def test_{0}(e2e):\n    """\n    # {1}.\n    echo {0}\n    """\n    e2e.run("echo {0}")\n'
     project.test(cites.format("one", "One"), "tests/test_one.py")
@@ -451,11 +451,11 @@ def test_the_check_of_one_file_judges_only_the_blocks_of_that_file(project: Proj
     assert one.returncode == 0 and "no test cites" not in one.stdout and "stale" not in one.stdout
     assert project.run("--tutorial-check", "tests/test_one.py::test_one").returncode == 0
     two = project.run("--tutorial-check", "tests/test_two.py")
-    assert two.returncode == 1 and "stale: this is no block" in two.stdout and "missing" not in two.stdout
-    assert project.run("--tutorial-check", "tests").returncode == 1, "a folder is judged whole"
+    assert two.returncode == 1 and "stale: this is not a block" in two.stdout and "missing" not in two.stdout
+    assert project.run("--tutorial-check", "tests").returncode == 1, "a folder is checked completely"
 
 
-def test_snapshots_are_compared_and_written_on_request(project: Project) -> None:
+def test_snapshots_are_compared_and_written_with_update(project: Project) -> None:
     project.test("""
         @pytest.mark.parametrize("word", ["a b", "c"])
         def test_it(e2e, word):
@@ -483,14 +483,14 @@ def test_snapshots_are_compared_and_written_on_request(project: Project) -> None
     changed.write_text("d\n<date>\n<work>\n")
     differs = project.run()
     assert differs.returncode == 1 and "-d\n" in differs.stdout and "+c\n" in differs.stdout
-    assert "--e2e-update accepts it" in differs.stdout and changed.read_text().startswith("d\n")
+    assert "--e2e-update accepts the new text" in differs.stdout and changed.read_text().startswith("d\n")
     unchanged = project.run("--e2e-update")
     assert unchanged.stdout.count("snapshots/test_a/") == 1 and changed.read_text().startswith("c\n")
     assert project.run().returncode == 0
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "pytest-timeout"])
-def test_a_run_that_was_ended_from_outside_is_swept_by_the_next(project: Project, how: str) -> None:
+def test_the_next_run_sweeps_a_run_that_was_ended_from_outside(project: Project, how: str) -> None:
     project.test(
         """
         import os, signal

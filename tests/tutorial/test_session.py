@@ -1,4 +1,4 @@
-"""Running commands in a test: what comes back, what is written down, and programs that misbehave."""
+"""Tests of running commands in a test: results, transcripts, and programs that misbehave."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from muster.tutorial import E2eSession, expect, process, transcript
-from muster.tutorial.masks import Hider, Secrets
+from muster.tutorial.masks import Secrets, StreamHider
 
 from ..conftest import eventually
 from .conftest import Maker, Session
 
 
-def test_a_result_has_both_streams_the_code_and_the_lines_as_they_came(e2e: E2eSession) -> None:
-    # A pause between two writes is what makes their order certain: the streams are two pipes.
+def test_a_result_has_both_streams_the_exit_code_and_the_lines_in_order(e2e: E2eSession) -> None:
+    # The pauses make the order certain, because the streams are two separate pipes.
     result = e2e.run("echo one; sleep 0.1; echo two >&2; sleep 0.1; printf three; exit 7")
     assert (result.stdout, result.stderr, result.exit_code) == ("one\nthree", "two\n", 7)
     assert [(line.stream, line.text) for line in result.lines] == [("out", "one\n"), ("err", "two\n"), ("out", "three")]
@@ -36,7 +36,7 @@ def test_the_transcript_has_the_form_of_the_case_study(session: Session) -> None
     )
 
 
-def test_the_transcript_with_times_says_the_same(session: Session) -> None:
+def test_the_jsonl_transcript_has_the_same_content(session: Session) -> None:
     session.e2e.write_tutorial_block("\n    # Say it.\n    echo out\n")
     session.e2e.run("echo out", comment="say it")
     events = session.events()
@@ -47,12 +47,12 @@ def test_the_transcript_with_times_says_the_same(session: Session) -> None:
     assert times == sorted(times)
 
 
-def test_what_was_printed_is_on_disk_while_the_command_runs(session: Session) -> None:
+def test_output_is_on_disk_while_the_command_runs(session: Session) -> None:
     session.e2e.start("echo now; sleep 1000", ready_when="now")
     assert "now\n" in session.text() and session.events("out")
 
 
-def test_input_environment_and_folder_are_the_callers(e2e: E2eSession) -> None:
+def test_run_passes_input_environment_and_folder(e2e: E2eSession) -> None:
     (e2e.work / "sub").mkdir()
     result = e2e.run('cat; echo "$A-${HOME:-none}"; pwd', input="in\n", env={"A": "b", "HOME": None}, cwd="sub")
     assert result.stdout == f"in\nb-none\n{e2e.work}/sub\n"
@@ -60,22 +60,22 @@ def test_input_environment_and_folder_are_the_callers(e2e: E2eSession) -> None:
     assert e2e.run("true", input="x" * 300_000).exit_code == 0, "a program need not read its input"
 
 
-def test_each_call_is_a_shell_of_its_own(e2e: E2eSession) -> None:
+def test_each_run_starts_a_new_shell(e2e: E2eSession) -> None:
     e2e.run("cd /; X=1; export X")
     assert e2e.run('pwd; echo "${X:-}"').stdout == f"{e2e.work}\n\n"
 
 
-def test_a_signal_is_128_and_its_number(e2e: E2eSession) -> None:
+def test_the_exit_code_of_a_signal_is_128_plus_its_number(e2e: E2eSession) -> None:
     assert e2e.run("kill -9 $$").exit_code == 137
 
 
-def test_a_command_that_never_ends_is_ended_with_all_it_forked_and_keeps_what_it_printed(session: Session) -> None:
+def test_a_command_that_times_out_is_ended_with_all_it_forked_and_keeps_its_output(session: Session) -> None:
     result = session.e2e.run("echo before; sleep 1000 & echo $!; echo $$; wait", timeout=0.5)
     before, *pids = result.stdout.splitlines()
     assert before == "before" and result.timed_out == 0.5 and result.exit_code == 143
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-    assert session.text().endswith("? 143 (ended after 0.5 s)\n")
-    with pytest.raises(AssertionError, match="did not end within 0.5 s and was ended"):
+    assert session.text().endswith("? 143 (timed out after 0.5 s)\n")
+    with pytest.raises(AssertionError, match="did not exit within 0.5 s and was killed"):
         expect(result).to_fail()
     expect(result).to_time_out()
 
@@ -86,12 +86,12 @@ def test_a_command_that_ignores_sigterm_is_killed(e2e: E2eSession, monkeypatch: 
     assert result.exit_code == 137 and result.stdout == "ready\n"
 
 
-def test_a_command_that_forks_a_daemon_does_not_hold_up_the_test(session: Session) -> None:
+def test_a_command_that_forks_a_daemon_does_not_block_the_test(session: Session) -> None:
     started = time.monotonic()
     result = session.e2e.run("(while :; do sleep 0.2; done) & echo started")
     assert result.stdout == "started\n" and result.exit_code == 0 and result.timed_out is None
     assert time.monotonic() - started < 30, "it goes on for ever; the test must not"
-    assert len([leak for leak in session.place.leaks() if leak.startswith("process")]) >= 1
+    assert len([leak for leak in session.sandbox.leaks() if leak.startswith("process")]) >= 1
 
 
 def test_output_of_a_daemon_still_reaches_the_transcript(session: Session) -> None:
@@ -102,7 +102,7 @@ def test_output_of_a_daemon_still_reaches_the_transcript(session: Session) -> No
     eventually(lambda: "late\n" in session.text())
 
 
-def test_binary_output_is_kept_and_shown_harmlessly(session: Session) -> None:
+def test_binary_output_is_kept_and_its_control_characters_are_not_shown(session: Session) -> None:
     result = session.e2e.run(r"printf '\377\000\033[2Jx\n'; printf '\033[31mred\033[0m\n'")
     assert result.stdout_bytes == b"\xff\x00\x1b[2Jx\n\x1b[31mred\x1b[0m\n"
     assert "\ufffd" in result.stdout
@@ -110,7 +110,7 @@ def test_binary_output_is_kept_and_shown_harmlessly(session: Session) -> None:
     assert session.events("out")[1]["text"] == "\x1b[31mred\x1b[0m\n", "colours are kept for the page"
 
 
-def test_a_gigabyte_of_output_is_read_and_not_held(session: Session) -> None:
+def test_a_gigabyte_of_output_is_read_without_keeping_it_in_memory(session: Session) -> None:
     result = session.e2e.run("head -c 1073741824 /dev/zero | tr '\\0' x; echo; echo end", timeout=110)
     assert result.exit_code == 0
     kept = process.HEAD + process.TAIL
@@ -118,28 +118,28 @@ def test_a_gigabyte_of_output_is_read_and_not_held(session: Session) -> None:
     assert len(result.stdout) < kept + 100 and result.stdout.endswith("x\nend\n")
     assert "bytes left out" in result.stdout
     assert session.record.folder.joinpath("transcript.txt").stat().st_size < 1 << 20
-    with pytest.raises(AssertionError, match="too long to be kept whole"):
+    with pytest.raises(AssertionError, match="some of the output was not kept"):
         expect(result.stdout).to_contain("nowhere")
 
 
-def test_a_flood_of_lines_is_cut_in_the_transcript_and_says_so(session: Session) -> None:
+def test_too_many_lines_are_cut_in_the_transcript_with_a_note(session: Session) -> None:
     result = session.e2e.run("yes | head -n 400000; echo end")
     assert result.stdout.count("\n") == 400001
-    assert len(result.lines) == transcript.LINES
+    assert len(result.lines) == transcript.MAX_LINES
     assert "the rest of this output is not shown" in session.text()
     assert session.text().endswith("? 0\n")
 
 
-def test_background_programs_are_ready_before_the_test_goes_on_and_ended_with_it(session: Session) -> None:
+def test_start_waits_until_the_program_is_ready_and_finish_ends_it(session: Session) -> None:
     server = session.e2e.start("echo starting; sleep 0.2; echo listening on 7; sleep 1000", ready_when="listening")
     assert server.running and "listening on 7" in server.stdout
     expect(server).to_print("starting")
     session.finish()
-    assert not server.running and not session.place.leaks()
+    assert not server.running and not session.sandbox.leaks()
     assert "$ echo starting; sleep 0.2; echo listening on 7; sleep 1000 &\n" in session.text()
 
 
-def test_ready_may_be_a_pattern_or_a_function(e2e: E2eSession) -> None:
+def test_ready_when_may_be_a_pattern_or_a_function(e2e: E2eSession) -> None:
     e2e.start("echo port 4711; sleep 1000", ready_when=re.compile(r"port \d+"))
     e2e.start("sleep 0.1; touch there; sleep 1000", ready_when=(e2e.work / "there").exists)
     assert (e2e.work / "there").exists()
@@ -154,7 +154,7 @@ def test_a_background_program_that_ends_before_it_is_ready_fails_with_its_output
 def test_a_background_program_that_is_never_ready_is_ended(session: Session) -> None:
     with pytest.raises(AssertionError, match="not ready within 0.3 s"):
         session.e2e.start("sleep 1000", ready_when="listening", timeout=0.3)
-    assert not session.place.leaks()
+    assert not session.sandbox.leaks()
 
 
 def test_a_background_program_can_be_stopped_and_waited_for(e2e: E2eSession) -> None:
@@ -163,7 +163,7 @@ def test_a_background_program_can_be_stopped_and_waited_for(e2e: E2eSession) -> 
     assert e2e.start("echo once").wait().stdout == "once\n"
 
 
-def test_a_background_program_that_prints_much_does_not_wait_for_the_test(e2e: E2eSession) -> None:
+def test_a_background_program_that_prints_a_lot_does_not_block(e2e: E2eSession) -> None:
     background = e2e.start("head -c 1000000 /dev/zero | tr '\\0' x; touch done; sleep 1000")
     eventually((e2e.work / "done").exists)
     assert background.running
@@ -178,7 +178,7 @@ def test_masks_hide_times_ids_and_the_tests_own_paths(e2e: E2eSession) -> None:
     assert sorted(result.masked.output.splitlines()) == sorted([result.masked.stdout.strip(), "! <uuid>"])
 
 
-def test_a_fast_pair_of_runs_differs_only_in_what_is_masked(e2e: E2eSession) -> None:
+def test_two_runs_of_a_command_are_equal_when_masked(e2e: E2eSession) -> None:
     command = 'date +%FT%T.%N; head -c 4 /dev/urandom | od -An -tx1 | tr -d " " | sed s/^/a1/; mktemp'
     e2e.add_mask(r"tmp\.\w+", "<tmp>")
     one, two = e2e.run(command), e2e.run(command)
@@ -186,7 +186,7 @@ def test_a_fast_pair_of_runs_differs_only_in_what_is_masked(e2e: E2eSession) -> 
     assert one.masked.stdout == two.masked.stdout
 
 
-def test_secrets_reach_no_artifact(make: Maker) -> None:
+def test_secrets_are_in_no_artifact(make: Maker) -> None:
     session = make(secrets=["s3cret-value", "two\nlines-of-it"])
     session.e2e.env["TOKEN"] = "s3cret-value"
     result = session.e2e.run(
@@ -204,38 +204,39 @@ def test_secrets_reach_no_artifact(make: Maker) -> None:
     assert "****" in session.text()
 
 
-def test_a_kill_of_the_test_process_loses_at_most_the_last_line(tmp_path: Path) -> None:
+def test_killing_the_test_process_loses_at_most_the_last_line(tmp_path: Path) -> None:
     program = tmp_path / "run.py"
     program.write_text(
         "import os, pathlib, sys\n"
         "from muster.tutorial import E2eSession, artifacts\n"
-        "from muster.tutorial.isolation import Place\n"
+        "from muster.tutorial.isolation import Sandbox\n"
         "record = artifacts.Record(pathlib.Path(sys.argv[1]), 'a::b', 'a', 1)\n"
-        "place = Place(os.environ)\n"
-        "print(place.root, flush=True)\n"
-        "E2eSession(record, place).run('for i in 1 2 3 4 5; do echo line $i; done; printf half; '\n"
+        "sandbox = Sandbox(os.environ)\n"
+        "print(sandbox.root, flush=True)\n"
+        "E2eSession(record, sandbox).run('for i in 1 2 3 4 5; do echo line $i; done; printf half; '\n"
         "    f'until grep -qx \"line 4\" {sys.argv[1]}/transcript.txt; do sleep 0.01; done; kill -9 $PPID; sleep 1000')\n"
     )
     done = subprocess.run([sys.executable, program, tmp_path / "a"], capture_output=True, text=True, check=False)
     assert done.returncode == -9
     text = (tmp_path / "a" / "transcript.txt").read_text()
     assert [f"line {number}" for number in (1, 2, 3, 4)] == text.splitlines()[1:5]
-    place = Path(done.stdout.strip())
+    sandbox = Path(done.stdout.strip())
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and str(place).encode() in (entry / "environ").read_bytes():
+            if entry.name.isdigit() and str(sandbox).encode() in (entry / "environ").read_bytes():
                 os.kill(int(entry.name), 9)
         except OSError:
             continue
 
 
-def test_two_tests_of_one_name_in_two_files_have_two_folders(tmp_path: Path) -> None:
-    from muster.tutorial.artifacts import of_test
+def test_tests_of_the_same_name_in_two_files_have_two_folders(tmp_path: Path) -> None:
+    from muster.tutorial.artifacts import folder_of_test
 
     names = ["a/test_x.py::test_it", "b/test_x.py::test_it", "a/test_x.py::test_it[1/2]", "a/test_x.py::test_it[1-2]"]
-    assert len({of_test(tmp_path, name) for name in names}) == len(names)
+    assert len({folder_of_test(tmp_path, name) for name in names}) == len(names)
     assert all(
-        of_test(tmp_path, name).parent == tmp_path / "tests" for name in [*names, "../../x::../y", "::" + "n" * 999]
+        folder_of_test(tmp_path, name).parent == tmp_path / "tests"
+        for name in [*names, "../../x::../y", "::" + "n" * 999]
     )
 
 
@@ -249,16 +250,16 @@ def test_two_tests_of_one_name_in_two_files_have_two_folders(tmp_path: Path) -> 
         ("1,234,567 rows, 123456 files, deadbeef", "1,234,567 rows, 123456 files, deadbeef"),
     ],
 )
-def test_ids_of_digits_only_are_masked_and_other_numbers_are_not(e2e: E2eSession, text: str, masked: str) -> None:
+def test_ids_of_only_digits_are_masked_and_other_numbers_are_not(e2e: E2eSession, text: str, masked: str) -> None:
     assert e2e.mask(text) == masked
 
 
-def test_a_secret_is_hidden_however_a_terminal_program_cuts_it() -> None:
+def test_a_secret_is_hidden_however_a_terminal_program_splits_it() -> None:
     hidden = b"Token: **** ok, hunt er and **** end hu"
     data = b"Token: h\x1b[1mun\x1b[0mter \r2x\r\nyz ok, hunt er and hunter2xyz end hu"
     for seed in range(200):
         chosen = random.Random(seed)
-        hider, shown, at = Hider(Secrets(["hunter2xyz"])), b"", 0
+        hider, shown, at = StreamHider(Secrets(["hunter2xyz"])), b"", 0
         while at < len(data):
             size = chosen.randrange(1, 6)
             shown += hider.feed(data[at : at + size])

@@ -1,4 +1,4 @@
-"""Terminal programs that nobody here wrote, driven by keys and looked at on a screen, and their recordings."""
+"""Tests of terminals: third-party programs driven by keys and read from the screen, and their recordings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from muster.tutorial import E2eSession, expect
-from muster.tutorial.connect import claim, facts_of, recorder_argv
+from muster.tutorial.connect import new_recording, recorder_argv, recording_facts
 from muster.tutorial.keys import arguments
 from muster.tutorial.terminal import exists
 
@@ -22,7 +22,7 @@ from ..conftest import eventually
 from .conftest import Maker, Session
 
 
-def test_less_shows_a_file_searches_it_and_is_left(session: Session) -> None:
+def test_less_shows_a_file_searches_it_and_quits(session: Session) -> None:
     (session.e2e.work / "numbers").write_text("".join(f"number {n}\n" for n in range(1, 501)))
     less = session.e2e.terminal("less numbers", size=(60, 12))
     expect(less.screen).to_show("number 11")
@@ -35,7 +35,7 @@ def test_less_shows_a_file_searches_it_and_is_left(session: Session) -> None:
     expect(less).to_exit_with(0)
     assert session.finish() == []
     last = (session.record.folder / "recordings" / "less.txt").read_text()
-    assert last.startswith("number 321\n"), "what it showed before it cleared its screen"
+    assert last.startswith("number 321\n"), "the screen before less cleared it"
 
 
 @pytest.mark.skipif(not shutil.which("vim"), reason="no vim: apt-get install vim-tiny or vim")
@@ -53,7 +53,7 @@ def test_vim_edits_and_writes_a_file(session: Session) -> None:
     assert (e2e.work / "note.txt").read_text() == "Grüße, $HOME `x`\nsecond line\n"
 
 
-def test_a_repl_answers_is_interrupted_and_left(session: Session) -> None:
+def test_a_repl_answers_can_be_interrupted_and_quits(session: Session) -> None:
     repl = session.e2e.terminal(f"{sys.executable} -q", name="repl")
     expect(repl.screen).to_show(">>>")
     repl.type("6 * 7\n")
@@ -87,7 +87,7 @@ def test_a_terminal_is_recorded_with_its_resizes(session: Session) -> None:
     assert session.events("terminal")[0]["recording"] == "size"
 
 
-def test_the_environment_and_folder_of_a_terminal_are_the_tests(e2e: E2eSession) -> None:
+def test_a_terminal_uses_the_environment_and_folder_of_the_test(e2e: E2eSession) -> None:
     (e2e.work / "sub").mkdir()
     command = 'echo "$HOME|$PWD|$A|${TMUX:-no tmux}|$MUSTER_E2E"; sleep 1000'
     e2e.env["LATER"] = "set later"
@@ -96,7 +96,7 @@ def test_the_environment_and_folder_of_a_terminal_are_the_tests(e2e: E2eSession)
     expect(terminal.screen).to_show(f"{e2e.home}|{e2e.work}/sub|b c set later no lang|no tmux|{e2e.env['MUSTER_E2E']}")
 
 
-def test_two_terminals_of_one_name_have_two_recordings(session: Session) -> None:
+def test_two_terminals_of_the_same_name_have_two_recordings(session: Session) -> None:
     one = session.e2e.terminal("echo first; sleep 1000", name="same")
     two = session.e2e.terminal("echo second; sleep 1000", name="same")
     expect(one.screen).to_show("first")
@@ -107,13 +107,13 @@ def test_two_terminals_of_one_name_have_two_recordings(session: Session) -> None
     assert session.record.facts["recordings"] == ["same", "same-2"]
 
 
-def test_names_of_recordings_are_claimed_once_each(tmp_path: Path) -> None:
-    bases = [claim(str(tmp_path), name) for name in ("a", "a", "a/../b c", "", "-")]
+def test_each_recording_name_is_reserved_once(tmp_path: Path) -> None:
+    bases = [new_recording(str(tmp_path), name) for name in ("a", "a", "a/../b c", "", "-")]
     assert [os.path.basename(base) for base in bases] == ["a", "a-2", "a-..-b-c", "recording", "recording-2"]
     assert {os.path.dirname(base) for base in bases} == {str(tmp_path)}
 
 
-def test_a_screen_that_never_shows_it_fails_with_what_it_showed(session: Session) -> None:
+def test_a_failed_screen_expectation_shows_the_screen(session: Session) -> None:
     terminal = session.e2e.terminal("echo something else; sleep 1000", timeout=0.5)
     expect(terminal.screen).to_show("something")
     with pytest.raises(AssertionError) as raised:
@@ -124,26 +124,26 @@ def test_a_screen_that_never_shows_it_fails_with_what_it_showed(session: Session
     assert "the screen was:\n  something else" in str(raised.value)
 
 
-def test_a_program_that_ended_is_not_waited_for(session: Session) -> None:
+def test_expectations_do_not_wait_for_a_program_that_has_exited(session: Session) -> None:
     terminal = session.e2e.terminal("echo bye; exit 3", timeout=600)
     expect(terminal).to_exit_with(3)
-    with pytest.raises(AssertionError, match="the program has ended with 3"):
+    with pytest.raises(AssertionError, match="the program exited with 3"):
         expect(terminal.screen).to_show("nothing")
     with pytest.raises(AssertionError, match="a program that exits with 0; it exited with 3"):
         expect(terminal).to_exit_with(0)
 
 
-def test_the_end_of_the_test_hangs_up_on_the_program(session: Session) -> None:
+def test_a_running_program_gets_sighup_at_the_end_of_the_test(session: Session) -> None:
     stubborn = session.e2e.terminal("trap '' HUP TERM; echo up; while :; do sleep 0.05; done")
     expect(stubborn.screen).to_show("up")
     polite = session.e2e.terminal("trap 'echo hung up > why; exit' HUP; echo up; while :; do sleep 0.05; done")
     expect(polite.screen).to_show("up")
     assert session.finish() == []
     assert (session.e2e.work / "why").read_text() == "hung up\n"
-    assert not session.place.leaks()
+    assert not session.sandbox.leaks()
 
 
-def test_a_command_that_does_not_exist_is_seen(e2e: E2eSession) -> None:
+def test_a_command_that_does_not_exist_exits_with_127(e2e: E2eSession) -> None:
     terminal = e2e.terminal("no-such-program-here")
     expect(terminal).to_exit_with(127)
     expect(terminal.screen).to_show("command not found")
@@ -167,14 +167,14 @@ def test_a_recording_that_cannot_be_written_is_a_problem(session: Session) -> No
     assert any("cannot record" in problem for problem in session.finish())
 
 
-def test_the_program_goes_when_the_test_process_is_gone(make: Maker) -> None:
+def test_the_program_is_ended_when_the_test_process_is_gone(make: Maker) -> None:
     session = make()
-    (session.place.control / "pid").write_text("999999999")
+    (session.sandbox.control / "pid").write_text("999999999")
     terminal = session.e2e.terminal("echo up; sleep 1000")
     assert terminal.wait(20) is not None
 
 
-#: Shows the bytes of each key that it reads, in hex, one key a line.
+#: Prints the bytes of each key that it reads in hex, one key per line.
 READER = """
 import os, select, tty
 tty.setraw(0)
@@ -186,7 +186,7 @@ while True:
     os.write(1, f"{data.hex()}.\\r\\n".encode())
 """
 ARROWS = {"Up": "A", "Down": "B", "Right": "C", "Left": "D"}
-#: Keys by the names that people give them, and what a program in a terminal reads.
+#: Names of keys, and the bytes that a program in a terminal reads for them.
 KEYS = {
     "Enter": "\r",
     "Return": "\r",
@@ -256,7 +256,7 @@ KEYS = {
 }
 
 
-def test_a_program_reads_every_key_as_a_terminal_sends_it(e2e: E2eSession) -> None:
+def test_every_key_sends_the_bytes_of_a_real_terminal(e2e: E2eSession) -> None:
     (e2e.work / "reader.py").write_text(READER)
     terminal = e2e.terminal(f"{sys.executable} reader.py", size=(40, 4 + len(KEYS)))
     expect(terminal.screen).to_show("reading")
@@ -271,8 +271,8 @@ def test_a_program_reads_every_key_as_a_terminal_sends_it(e2e: E2eSession) -> No
 @pytest.mark.parametrize(
     "key", ["Shift-Enter", "Ctrl-Enter", "Ctrl-Tab", "Ctrl-1", "Ctrl-;", "Ctrl-Shift-a", "Shift-1"]
 )
-def test_a_key_that_no_terminal_can_send_is_refused(key: str) -> None:
-    with pytest.raises(ValueError, match="a terminal has no code for"):
+def test_a_key_that_terminals_cannot_send_is_rejected(key: str) -> None:
+    with pytest.raises(ValueError, match="terminals have no code for"):
         arguments(key)
 
 
@@ -285,7 +285,7 @@ def test_text_is_typed_with_its_semicolons(e2e: E2eSession, text: str) -> None:
     assert (e2e.work / "typed").read_text() == f"{text}\n"
 
 
-def test_keys_that_were_pressed_before_the_recorder_began_are_not_lost(tmp_path: Path) -> None:
+def test_keys_pressed_before_the_recorder_started_are_not_lost(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     os.write(ours, b"early\n")
     try:
@@ -299,7 +299,7 @@ def test_keys_that_were_pressed_before_the_recorder_began_are_not_lost(tmp_path:
         with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE) as recorder:
             os.close(theirs)
             try:
-                eventually(lambda: facts_of(str(tmp_path / "r")).get("ready"))
+                eventually(lambda: recording_facts(str(tmp_path / "r")).get("ready"))
                 assert recorder.wait(20) == 0
             finally:
                 recorder.kill()
@@ -309,12 +309,12 @@ def test_keys_that_were_pressed_before_the_recorder_began_are_not_lost(tmp_path:
 
 
 @pytest.mark.parametrize("key", ["Entr", "hello", "Ctrl-", "Foo-x", ""])
-def test_a_key_that_there_is_not_is_an_error_that_names_some(key: str) -> None:
-    with pytest.raises(ValueError, match="type\\(\\) takes text"):
+def test_an_unknown_key_is_an_error_that_names_valid_ones(key: str) -> None:
+    with pytest.raises(ValueError, match="type\\(\\) sends text"):
         arguments(key)
 
 
-def test_text_that_the_terminal_wrapped_is_shown(e2e: E2eSession) -> None:
+def test_text_matches_across_wrapped_rows(e2e: E2eSession) -> None:
     text = "a sentence that is longer than the rows of this narrow terminal"
     terminal = e2e.terminal(f"echo '{text}'; echo; sleep 1000", size=(20, 10))
     expect(terminal.screen).to_show(text)
@@ -326,17 +326,17 @@ def test_text_that_the_terminal_wrapped_is_shown(e2e: E2eSession) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 12])
-def test_output_is_waited_for_behind_a_mark_so_that_typed_text_does_not_count(e2e: E2eSession, columns: int) -> None:
+def test_typed_text_before_a_mark_does_not_count_as_output(e2e: E2eSession, columns: int) -> None:
     shell = e2e.terminal("PS1='雪 > ' bash --norc --noprofile", size=(columns, 10))
     expect(shell.screen).to_show("雪 >")
-    for _ in range(12):  # more than the screen holds
+    for _ in range(12):  # more rows than the screen has
         mark = shell.enter("printf 'do%s\\n' ne")
         expect(shell.since(mark)).to_match(r"^done$")
         expect(shell.since(mark)).not_to_show("printf")
         expect(shell.since(mark)).to_match(r"^雪 >$")
     mark = shell.mark()
     expect(shell.since(mark)).to_be_empty()
-    with pytest.raises(AssertionError, match="expected what came since the mark to show 'done' within 0.2 s"):
+    with pytest.raises(AssertionError, match="expected the output since the mark to show 'done' within 0.2 s"):
         expect(shell.since(mark)).to_show("done", timeout=0.2)
     assert "done" in shell.screen
     shell.resize(60, 10)
@@ -344,7 +344,7 @@ def test_output_is_waited_for_behind_a_mark_so_that_typed_text_does_not_count(e2
         expect(shell.since(mark)).to_show("x", timeout=0)
 
 
-#: Reads a line as prompt_toolkit does: what is longer than a row goes on in the next one, indented.
+#: Reads a line as prompt_toolkit does: the rest of a line that is too long continues in the next row, indented.
 WRAPS = """
 import os, tty
 tty.setraw(0)
@@ -357,7 +357,7 @@ os.write(1, f"\\r\\nhello {line[:-1]}\\r\\n".encode())
 """
 
 
-def test_a_line_is_entered_where_the_program_wraps_it_by_itself(e2e: E2eSession) -> None:
+def test_enter_recognises_the_echo_of_a_program_that_wraps_its_input(e2e: E2eSession) -> None:
     (e2e.work / "wraps.py").write_text(WRAPS)
     terminal = e2e.terminal(f"{sys.executable} wraps.py", size=(40, 10))
     expect(terminal).to_contain("name:")
@@ -366,14 +366,14 @@ def test_a_line_is_entered_where_the_program_wraps_it_by_itself(e2e: E2eSession)
     expect(terminal).to_exit_with(0)
 
 
-def test_a_line_that_is_not_echoed_cannot_be_entered(e2e: E2eSession) -> None:
+def test_enter_fails_if_the_line_is_not_echoed(e2e: E2eSession) -> None:
     terminal = e2e.terminal("stty -echo; echo ready; read x; echo got $x", timeout=1)
     expect(terminal).to_contain("ready")
-    with pytest.raises(AssertionError, match="expected what came since the mark to show 'quiet'"):
+    with pytest.raises(AssertionError, match="expected the output since the mark to show 'quiet'"):
         terminal.enter("quiet")
 
 
-def test_another_screen_counts_as_behind_the_mark(e2e: E2eSession) -> None:
+def test_the_alternate_screen_counts_as_output_since_the_mark(e2e: E2eSession) -> None:
     (e2e.work / "numbers").write_text("".join(f"number {n}\n" for n in range(1, 100)))
     shell = e2e.terminal("PS1='> ' bash --norc --noprofile", size=(40, 8))
     expect(shell.screen).to_show(">")
@@ -394,7 +394,7 @@ def test_rows_that_scrolled_off_are_in_the_scrollback(e2e: E2eSession) -> None:
     assert terminal.scrollback.lines[:3] == ["1", "2", "3"]
 
 
-def test_the_cursor_is_told_and_waited_for(e2e: E2eSession) -> None:
+def test_the_cursor_position_can_be_read_and_waited_for(e2e: E2eSession) -> None:
     terminal = e2e.terminal(r"printf 'one\ntwo: '; read x; printf '\033[?25l\033[2;3H'; sleep 1000")
     expect(terminal).to_have_cursor_at(5, 1)
     assert terminal.screen.cursor == (5, 1, True)
@@ -405,7 +405,7 @@ def test_the_cursor_is_told_and_waited_for(e2e: E2eSession) -> None:
         expect(terminal).to_have_cursor_at(7, 7, timeout=0.1)
 
 
-def test_styles_are_expected_by_their_names(e2e: E2eSession) -> None:
+def test_styles_can_be_expected_by_name(e2e: E2eSession) -> None:
     printed = (
         r"\033[1;31m3 failed\033[0m, \033[32m5 passed\033[0m\n\033[4;7munder\033[24;27m plain\n"
         r"\033[38;5;208mamber\033[48;2;1;2;255m deep\033[39;49m\033[91;44mloud\033[0m 3 failed\n"
@@ -418,19 +418,19 @@ def test_styles_are_expected_by_their_names(e2e: E2eSession) -> None:
     expect(screen).to_show("deep", style="color208 on #0102ff")
     expect(screen).to_show("loud", style="bright-red on blue")
     assert screen.style_of("3 failed") == {"bold", "red"} and screen.style_of("plain") == frozenset()
-    assert screen.style_of("failed, 5") == frozenset(), "what all of it has"
+    assert screen.style_of("failed, 5") == frozenset(), "the characters have no style in common"
     assert (", ", frozenset()) in screen.styles[0]
     with pytest.raises(AssertionError, match="to show '5 passed' as bold red within 0.1 s\nit is green"):
         expect(screen).to_show("5 passed", style="bold red", timeout=0.1)
     with pytest.raises(AssertionError, match="it is not shown"):
         expect(screen).to_show("nothing", style="red", timeout=0.1)
-    with pytest.raises(ValueError, match="no style is called 'rad'"):
+    with pytest.raises(ValueError, match="unknown style 'rad'"):
         expect(screen).to_show("5 passed", style="rad")
 
 
 @pytest.mark.parametrize("echo", ["echo", "-echo"])
 @pytest.mark.parametrize("secret", ["hunter2-quite-long", 'q"\\;x', "12"])
-def test_a_typed_secret_is_in_no_artifact(session: Session, secret: str, echo: str) -> None:
+def test_a_secret_that_was_typed_is_in_no_artifact(session: Session, secret: str, echo: str) -> None:
     e2e = session.e2e
     script = f"stty {echo}; printf 'PIN: '; IFS= read -r pin; printf '%s' \"$pin\" > got; echo \"got $pin\"; sleep 1000"
     terminal = e2e.terminal(script, size=(11, 8), name="login")
@@ -461,7 +461,7 @@ def test_a_typed_secret_is_in_no_artifact(session: Session, secret: str, echo: s
         assert secret not in text.replace("\n", ""), path.name
 
 
-def test_a_typed_secret_is_on_no_command_line(e2e: E2eSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_was_typed_is_on_no_command_line(e2e: E2eSession, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = e2e.terminal("cat > got")
     seen: list[str] = []
     run = subprocess.run
@@ -478,7 +478,7 @@ def test_a_typed_secret_is_on_no_command_line(e2e: E2eSession, monkeypatch: pyte
     assert seen and not any("hunter2" in word for word in seen)
 
 
-def test_an_exit_is_told_when_the_terminal_has_drawn_all_that_came_before_it(tmp_path: Path) -> None:
+def test_an_exit_is_reported_after_the_terminal_has_drawn_all_earlier_output(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     base = str(tmp_path / "r")
     try:
@@ -487,12 +487,12 @@ def test_an_exit_is_told_when_the_terminal_has_drawn_all_that_came_before_it(tmp
             os.close(theirs)
             try:
                 shown = b""
-                while b"\x1b[6n" not in shown:  # how a terminal is asked whether it is there yet
+                while b"\x1b[6n" not in shown:  # the request for the cursor position
                     shown += os.read(ours, 1024)
-                assert b"last words" in shown and facts_of(base)["ended"] is None
+                assert b"last words" in shown and recording_facts(base)["ended"] is None
                 os.write(ours, b"\x1b[2;1R")
                 assert recorder.wait(20) == 0
-                assert facts_of(base)["ended"] is not None
+                assert recording_facts(base)["ended"] is not None
             finally:
                 recorder.kill()
     finally:
@@ -500,7 +500,7 @@ def test_an_exit_is_told_when_the_terminal_has_drawn_all_that_came_before_it(tmp
     assert "6n" not in (tmp_path / "r.cast").read_text()
 
 
-def test_a_hundred_terminals_take_the_keys_that_are_sent_at_once(e2e: E2eSession) -> None:
+def test_a_hundred_terminals_receive_keys_sent_right_after_their_start(e2e: E2eSession) -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         try:
             terminals = []

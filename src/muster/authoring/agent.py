@@ -72,7 +72,7 @@ def place(path: str, cwd: str) -> Place:
     shown = path or os.path.relpath(blocks.find(cwd), cwd)
     file = os.path.realpath(os.path.join(cwd, shown))
     blocks.read(os.path.relpath(os.path.join(cwd, shown)))  # named as it was, when it is not there
-    top = blocks.roots(os.path.dirname(file))[-1]
+    top = blocks.search_folders(os.path.dirname(file))[-1]
     if not os.path.exists(os.path.join(top, ".git")):
         hint = f"an agent works on a branch: git init {os.path.dirname(shown) or '.'}, then commit"
         raise UsageError(f"{shown} is not in a git repository", hint)

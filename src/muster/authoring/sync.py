@@ -62,7 +62,7 @@ def tests(named: Sequence[str], at: Place, cwd: str) -> tuple[str, ...]:
     Without a name these are the ones that `muster tutorial check` reads, or tests/e2e if there is no test yet.
     """
     if not named:
-        if (found := check.default(cwd)) != "." or check.files([cwd]):
+        if (found := check.default_tests(cwd)) != "." or check.files([cwd]):
             return (_below(os.path.join(cwd, found), found, at),)
         return (os.path.join("tests", "e2e"),)
     for path in named:

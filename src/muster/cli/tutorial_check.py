@@ -32,7 +32,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     tutorial = args.tutorial or os.path.relpath(blocks.find(fleet.cwd), fleet.cwd)
     if args.artifacts and not os.path.isdir(args.artifacts):
         raise NotFound(f"there is no folder {args.artifacts}", "pytest makes it: --e2e-artifacts DIR")
-    tests = args.tests or [check.default(fleet.cwd)]
+    tests = args.tests or [check.default_tests(fleet.cwd)]
     artifacts = args.artifacts or _first(fleet.cwd, kept := os.path.join(".muster", "e2e")) or kept
     report = check.check(tutorial, tests, artifacts)
     bad = check.failed(report, args.strict)
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
 def _first(folder: str, *places: str) -> str:
     """The first of these folders that exists, here or at the top of the repository; empty when none does."""
-    for root in blocks.roots(folder):
+    for root in blocks.search_folders(folder):
         for place in places:
             if os.path.isdir(path := os.path.join(root, place)):
                 return os.path.relpath(path, folder)

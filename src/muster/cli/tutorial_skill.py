@@ -34,7 +34,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     for client in args.clients:
         if client not in skill.CLIENTS:
             raise UsageError(f"no client {client!r} is known", nearest(client, list(skill.CLIENTS)))
-    folder = os.path.join(fleet.cwd, args.dir) if args.dir else blocks.roots(fleet.cwd)[-1]
+    folder = os.path.join(fleet.cwd, args.dir) if args.dir else blocks.search_folders(fleet.cwd)[-1]
     if not os.path.isdir(folder):
         raise NotFound(f"there is no folder {args.dir}", "name one that exists: --dir DIR")
     done = skill.install(folder, args.clients or ["claude", "agents"], args.force, args.print)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import MusterError, NotFound
-from ..tutorial.blocks import normal
+from ..tutorial.blocks import normalize
 from . import ansi, outline, pieces, site
 from .folder import Folder, items, number, usable, value, whole, words
 from .pieces import TEXT, WEIGHT, Ends, coloured, short, styled
@@ -148,11 +148,11 @@ def _test(source: Folder, name: str) -> Test:
         outcome=str(outcome),
         started=number(said.get("started")),
         duration=None if duration is None else max(duration, 0.0),
-        blocks=[text for item in items(said.get("blocks"), 100) if (text := normal(words(item, 20_000)))],
+        blocks=[text for item in items(said.get("blocks"), 100) if (text := normalize(words(item, 20_000)))],
         message=message,
         leaks=[words(item, 2000) for item in items(said.get("leaks"), 200) if isinstance(item, str)],
         recordings=[words(item, 255) for item in items(said.get("recordings"), 200) if isinstance(item, str)],
-        kept=words(said.get("kept"), 1000),
+        kept=words(said.get("kept_folder"), 1000),
     )
 
 

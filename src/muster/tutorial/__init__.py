@@ -1,6 +1,6 @@
-"""A tutorial as the source of a program's end-to-end tests: blocks, tests that cite them, transcripts, recordings.
+"""End-to-end tests derived from a tutorial script: its blocks, tests that cite them, transcripts and recordings.
 
-Works for any command-line program and knows nothing of the fleet. Tests write `from muster.tutorial import E2eSession, expect`.
+Works for any command-line program and does not depend on the fleet. Tests use `from muster.tutorial import E2eSession, expect`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _HOMES = {"E2eSession": "session", "Result": "session", "Terminal": "terminal", 
 
 
 def __getattr__(name: str) -> Any:
-    # The plugin is loaded into every pytest run of the environment; a suite that does not use it must not pay.
+    # pytest loads the plugin into every run of the environment, so suites that do not use it must not pay for the imports.
     if name not in _HOMES:
         raise AttributeError(name)
     import importlib

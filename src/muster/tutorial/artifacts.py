@@ -1,4 +1,4 @@
-"""The artifact folder of a test run: where each test writes, and what is known of it (docs/artifacts.md)."""
+"""Write the artifact folder of a test run (docs/artifacts.md): one folder per test with its test.json."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = {"format": "muster-e2e", "version": 1}
-DEFAULT = ".muster/e2e"
+DEFAULT_FOLDER = ".muster/e2e"
 
 
 def open_folder(folder: Path, run: dict[str, Any], tutorial: Path | None) -> None:
-    """Make the artifact folder, or go on in it; many processes may do so at once."""
+    """Create the artifact folder if it does not exist, and write its run-level files. Safe for concurrent workers."""
     (folder / "tests").mkdir(parents=True, exist_ok=True)
     write_json(folder / "format.json", FORMAT)
     (folder / ".gitignore").write_text("*\n")
@@ -28,8 +28,8 @@ def open_folder(folder: Path, run: dict[str, Any], tutorial: Path | None) -> Non
         os.replace(part, folder / "tutorial.sh")
 
 
-def of_test(folder: Path, nodeid: str) -> Path:
-    """The folder of one test. Two tests never share one, whatever their names."""
+def folder_of_test(folder: Path, nodeid: str) -> Path:
+    """Return the folder of a test: a readable name plus a hash of the node id, so that no two tests share one."""
     path, _, name = nodeid.partition("::")
     readable = f"{Path(path).stem}.{name.replace('::', '.')}"
     readable = re.sub(r"[^A-Za-z0-9_.]+", "-", readable)[:80].strip("-.")
@@ -37,7 +37,7 @@ def of_test(folder: Path, nodeid: str) -> Path:
 
 
 class Record:
-    """test.json of one test."""
+    """The test.json of one test, rewritten on each `save`. Creating a record deletes what an earlier run left."""
 
     def __init__(self, folder: Path, nodeid: str, file: str, line: int) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class Record:
             "message": None,
             "leaks": [],
             "recordings": [],
-            "kept": None,
+            "kept_folder": None,
         }
         self.save()
 
@@ -73,9 +73,9 @@ def write_json(path: Path, value: Any) -> None:
     os.replace(part, path)
 
 
-def beside(folder: Path, record: Record, since: float) -> list[Path]:
-    """The folders of the other tests of the run that began at `since` and ran while this one did, in other workers."""
-    found = []
+def concurrent_tests(folder: Path, record: Record, since: float) -> list[Path]:
+    """Return the folders of tests that ran at the same time as this one, in the run that started at `since`."""
+    concurrent = []
     for path in sorted((folder / "tests").glob("*/test.json")):
         if path.parent == record.folder:
             continue
@@ -84,14 +84,14 @@ def beside(folder: Path, record: Record, since: float) -> list[Path]:
             running = facts["outcome"] == "running" or facts["duration"] is None
             overlaps = running or facts["started"] + facts["duration"] >= record.facts["started"]
             if facts["started"] >= since and overlaps:
-                found.append(path.parent)
+                concurrent.append(path.parent)
         except (OSError, ValueError, KeyError, TypeError):
             continue
-    return found
+    return concurrent
 
 
 def mentions(folder: Path, name: str) -> bool:
-    """Whether the commands or the output of a test name a file; what the plugin itself has noted does not count."""
+    """Return whether the test's commands or output mention a file name. Notes written by the plugin do not count."""
     try:
         with open(folder / "transcript.jsonl", encoding="utf-8", errors="replace") as file:
             return any(json.dumps(name)[1:-1] in row and '"kind": "note"' not in row for row in file)

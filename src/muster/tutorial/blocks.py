@@ -1,6 +1,6 @@
-"""A tutorial script, read as blocks: runs of non-empty lines, with what each says and what bash would run of it.
+"""Parse a tutorial script into blocks: runs of non-empty lines, each with its comment and its commands.
 
-Reads shell only as far as that needs: quotes, heredocs, brackets, comments. It runs nothing and knows no program.
+The parser knows just enough shell to find where commands end: quotes, heredocs, brackets, comments. It runs nothing.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ from ..errors import MusterError, NotFound, UsageError
 
 Kind = Literal["commands", "heading", "banner", "preamble"]
 KINDS: tuple[Kind, ...] = ("commands", "heading", "banner", "preamble")
-#: Where a project's tutorial is looked for.
-PLACES = ("tutorial.sh", os.path.join("docs", "tutorial.sh"))
+#: Where a project keeps its tutorial by default, in order of preference.
+DEFAULT_PATHS = ("tutorial.sh", os.path.join("docs", "tutorial.sh"))
 
 
 class Block(NamedTuple):
     id: str
-    """The first words and a hash of the text: it stays when other blocks change."""
+    """The first words and a hash of the text, so it does not change when other blocks do."""
     line: int
-    """Its first line, counted from 1."""
+    """Number of the first line, counted from 1."""
     end: int
-    """Its last line."""
+    """Number of the last line."""
     text: str
-    """As `normal` gives it."""
+    """The text as returned by `normalize`."""
     comment: str
-    """The words of the comment it begins with."""
+    """The comment at the start of the block, as one line without `#`."""
     commands: tuple[str, ...]
     kind: Kind
-    """`commands` can be tested, a `heading` is to be filled; a `banner` and the `preamble` are neither."""
+    """`commands`: can be tested. `heading`: a comment without commands, to be filled. `banner`: titles a section.
+        `preamble`: the shebang's comment, or only `set` and `shopt`."""
     section: str
-    """The title of the nearest banner or heading above; empty when there is none."""
+    """The title of the nearest banner or heading above the block; empty if there is none."""
 
 
 def read(path: str | os.PathLike[str]) -> list[Block]:
-    """The blocks of a file. NotFound when there is none, UsageError when it is no text."""
+    """Return the blocks of a file. Raises NotFound if it does not exist, UsageError if it is not UTF-8 text."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -53,23 +54,23 @@ def read(path: str | os.PathLike[str]) -> list[Block]:
         return parse(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        hint = f"line {line} is the first that is not; iconv -f latin1 -t utf8 converts it"
+        hint = f"the first invalid byte is in line {line}; iconv -f latin1 -t utf8 converts the file"
         raise UsageError(f"{os.fspath(path)} is not UTF-8 text", hint) from None
 
 
 def find(folder: str) -> str:
-    """The tutorial of the project `folder` is in: there, else at the top of its repository. NotFound when there is none."""
-    for root in roots(folder):
-        for place in PLACES:
-            if os.path.isfile(path := os.path.join(root, place)):
+    """Return the path of the tutorial in `folder`, or else at the top of its repository. Raises NotFound."""
+    for root in search_folders(folder):
+        for name in DEFAULT_PATHS:
+            if os.path.isfile(path := os.path.join(root, name)):
                 return path
     raise NotFound(
-        f"there is no {' or '.join(PLACES)} here", "name the script: --tutorial FILE (muster tutorial list FILE)"
+        f"there is no {' or '.join(DEFAULT_PATHS)} here", "name the script: --tutorial FILE (muster tutorial list FILE)"
     )
 
 
-def roots(folder: str) -> list[str]:
-    """`folder`, and the top of the git repository around it when that is another one."""
+def search_folders(folder: str) -> list[str]:
+    """Return `folder`, followed by the top of its git repository if that is a different folder."""
     folder = os.path.abspath(folder)
     top = folder
     while not os.path.exists(os.path.join(top, ".git")):
@@ -80,16 +81,16 @@ def roots(folder: str) -> list[str]:
 
 
 def parse(text: str) -> list[Block]:
-    """The blocks of a script, in order. Never fails: what is open at the end of the text ends at an empty line."""
+    """Return the blocks of a script, in order. Never fails: a quote that is never closed ends at the next empty line."""
     lines = _lines(text)
-    found: list[Block] = []
+    blocks: list[Block] = []
     seen: dict[str, int] = {}
     section, at = "", 0
     while at < len(lines):
         if not lines[at].strip():
             at += 1
             continue
-        end = span(lines, at)
+        end = block_end(lines, at)
         shebang = lines[at].startswith("#!")
         start, at = at + shebang, end
         if start == end:
@@ -98,14 +99,17 @@ def parse(text: str) -> list[Block]:
         seen[block.id] = seen.get(block.id, 0) + 1
         if seen[block.id] > 1:
             block = block._replace(id=f"{block.id}-{seen[block.id]}")
-        found.append(block)
+        blocks.append(block)
         if block.kind in ("banner", "heading"):
             section = headline(block.text)[0]
-    return found
+    return blocks
 
 
-def normal(text: str) -> str:
-    """The text by which blocks are compared: dedented, no white space at the ends of lines, no shebang, no empty ends."""
+def normalize(text: str) -> str:
+    """Return the text in the form in which blocks are compared.
+
+    It is dedented and has no trailing white space, no shebang, and no empty lines at either end.
+    """
     lines = _lines(textwrap.dedent("\n".join(_lines(text))))
     while lines and (not lines[0] or lines[0].startswith("#!")):
         del lines[0]
@@ -114,48 +118,48 @@ def normal(text: str) -> str:
     return "\n".join(lines)
 
 
-def span(lines: Sequence[str], start: int) -> int:
-    """The index behind the last line of the block that begins at `start`."""
+def block_end(lines: Sequence[str], start: int) -> int:
+    """Return the index after the last line of the block that begins at `start`."""
     shell = _Shell()
-    empty = 0  # the first empty line inside what is open: there the block ends when it is never closed
+    first_empty = 0  # the first empty line inside the open quote or heredoc; the block ends here if it is never closed
     for index in range(start, len(lines)):
         if not lines[index].strip():
-            if not shell.holds:
+            if not shell.keeps_empty_lines:
                 return index
-            empty = empty or index
+            first_empty = first_empty or index
         shell.feed(lines[index])
         if shell.closed:
-            empty = 0
-    return empty or len(lines)
+            first_empty = 0
+    return first_empty or len(lines)
 
 
 def commands(text: str, bodies: bool = True) -> tuple[str, ...]:
-    """The commands as bash would run them one after another: without comments, continued lines joined.
+    """Return the commands in the order in which bash would run them, without comments and with continued lines joined.
 
-    A pipe or a compound command over several lines is one. The text of a heredoc stays with its command, unless
+    A pipe or compound command that spans lines counts as one. A heredoc's text stays with its command, unless
     `bodies` is false.
     """
-    found: list[str] = []
-    shell, current, glue = _Shell(), "", False
+    collected: list[str] = []
+    shell, current, continues = _Shell(), "", False
     for line in text.split("\n"):
-        if shell.in_body:
+        if shell.in_heredoc:
             shell.feed(line)
             current += f"\n{line}" if bodies else ""
         else:
-            quoted = shell.holds
-            kept = shell.feed(line)
+            quoted = shell.keeps_empty_lines
+            code = shell.feed(line)
             if shell.continued:
-                kept = kept[:-1]
-            if glue:
-                current += kept if quoted else kept.lstrip() if current.endswith((" ", "\t")) else kept
-            elif kept.strip() or quoted:
-                current += f"\n{kept}" if current else kept
-            glue = shell.continued
+                code = code[:-1]
+            if continues:
+                current += code if quoted else code.lstrip() if current.endswith((" ", "\t")) else code
+            elif code.strip() or quoted:
+                current += f"\n{code}" if current else code
+            continues = shell.continued
         if shell.complete:
-            found.append(current.strip())
+            collected.append(current.strip())
             current = ""
-    found.append(current.strip())
-    return tuple(command for command in found if command)
+    collected.append(current.strip())
+    return tuple(command for command in collected if command)
 
 
 def _lines(text: str) -> list[str]:
@@ -168,7 +172,7 @@ _SETTING = re.compile(r"(set|shopt)(\s|$)")
 
 
 def _block(raw: str, line: int, end: int, shebang: bool, section: str) -> Block:
-    text = normal(raw)
+    text = normalize(raw)
     runs = commands(text)
     comment = " ".join(word for row in _comment(text) for word in row.split())
     kind: Kind = "commands"
@@ -181,7 +185,7 @@ def _block(raw: str, line: int, end: int, shebang: bool, section: str) -> Block:
 
 
 def _comment(text: str) -> list[str]:
-    """The lines of the comment a block begins with, without their signs and without rules."""
+    """Return the lines of the comment at the start of a block, without `#` and without rules such as `=====`."""
     rows = []
     for row in text.split("\n"):
         if not row.lstrip().startswith("#"):
@@ -190,14 +194,14 @@ def _comment(text: str) -> list[str]:
     return [row for row in rows if row]
 
 
-#: A title of several lines is joined up to this many characters.
-TITLE = 100
+#: The lines of a title are joined up to this many characters.
+MAX_TITLE = 100
 
 
 def headline(text: str) -> tuple[str, str]:
-    """The title of a banner or a heading, and the rest of what it says, as comment lines; either may be empty.
+    """Return the title of a banner or heading, and the rest of its comment lines; either may be empty.
 
-    The title stands between the rules of a banner, else it is the first sentence. The paragraphs behind it are no title.
+    In a banner with two rules the title is the text between them; otherwise it is the first sentence.
     """
     rows = [row for row in text.split("\n") if row.strip()]
     ruled = bool(rows) and _RULE.match(rows[0]) is not None
@@ -205,7 +209,7 @@ def headline(text: str) -> tuple[str, str]:
     title, at = "", 0
     for at, row in enumerate(rows):
         words = " ".join(_comment(row))
-        if title and (not words or _RULE.match(row) or len(title) + len(words) > TITLE):
+        if title and (not words or _RULE.match(row) or len(title) + len(words) > MAX_TITLE):
             break
         title = f"{title} {words}".strip()
         if title and (at + 1 == between if between else ruled or title.endswith((".", ":", "!", "?"))):
@@ -230,50 +234,51 @@ _HEREDOC = re.compile(r"""<<(-?)[ \t]*((?:'[^']*'|"[^"]*"|\\.|[^\s;&|()<>'"\\`])
 _KEYWORD = re.compile(r"(if|then|elif|else|fi|for|while|until|select|do|done|case|esac|time|[!{}])(?=[\s;&|()]|$)")
 _OPENS = frozenset("if for while until select case {".split())
 _CLOSES = frozenset("fi done esac }".split())
-#: After these another command begins.
+#: Keywords that are followed by a command.
 _LEADS = frozenset("if then elif else while until do ! { time".split())
 
 
 class _Shell:
-    """What the lines so far leave open for the next one."""
+    """Tracks what is still open (quotes, brackets, heredocs, compound commands) while lines are fed to it one by one."""
 
     def __init__(self) -> None:
         self.open: list[str] = []
-        """Quotes and brackets, the outermost first."""
-        self.here: list[tuple[str, bool, int]] = []
-        """Heredocs whose text follows: the line that ends it, whether tabs are dropped, the quotes around it."""
+        """Open quotes and brackets, outermost first."""
+        self.heredocs: list[tuple[str, bool, int]] = []
+        """Heredocs whose text follows: the closing line, whether leading tabs are dropped, and the depth of quotes around it."""
         self.continued = False
         """The last line ended with a backslash."""
         self.closed = False
-        """In the last line everything that may hold empty lines was closed at least once."""
+        """At some point in the last line, no quote or heredoc was open any more."""
         self._quotes = 0  # how many of `open` are quotes
-        self._operator = False  # `|` or `&&` stood last
-        self._depth = 0  # of if, for, case, {
-        self._word = self._first = True  # a word may begin here; it would name a command
+        self._operator = False  # the last token was `|` or `&&`
+        self._depth = 0  # nesting of if, for, case, {
+        self._word = True  # a word may begin here
+        self._first = True  # that word would be the name of a command
 
     @property
-    def holds(self) -> bool:
-        """An empty line would be part of a heredoc or a quoted string."""
-        return bool(self.here) or self._quotes > 0
+    def keeps_empty_lines(self) -> bool:
+        """Whether an empty line would be part of a heredoc or a quoted string."""
+        return bool(self.heredocs) or self._quotes > 0
 
     @property
-    def in_body(self) -> bool:
-        """The next line is text of a heredoc."""
-        return bool(self.here) and not self.continued and self._quotes <= self.here[0][2]
+    def in_heredoc(self) -> bool:
+        """Whether the next line is text of a heredoc."""
+        return bool(self.heredocs) and not self.continued and self._quotes <= self.heredocs[0][2]
 
     @property
     def complete(self) -> bool:
-        """The next line begins another command."""
-        return not (self.open or self.here or self.continued or self._operator or self._depth)
+        """Whether the next line begins a new command."""
+        return not (self.open or self.heredocs or self.continued or self._operator or self._depth)
 
     def feed(self, line: str) -> str:
-        """Read one line; returns it without its comment."""
+        """Read one line and return it without its comment."""
         self.closed = False
-        if self.in_body:
-            end, tabs, _ = self.here[0]
-            if (line.lstrip("\t") if tabs else line).rstrip() == end:
-                del self.here[0]
-                self.closed = not self.holds
+        if self.in_heredoc:
+            end, drop_tabs, _ = self.heredocs[0]
+            if (line.lstrip("\t") if drop_tabs else line).rstrip() == end:
+                del self.heredocs[0]
+                self.closed = not self.keeps_empty_lines
             return line
         if not self.continued:
             self._word = self._first = True
@@ -287,18 +292,18 @@ class _Shell:
         return line
 
     def _step(self, line: str, at: int) -> int:
-        """Read what begins at `at`; returns its length, 0 for a comment."""
+        """Read the token at `at` and return its length; 0 at the start of a comment."""
         char, top = line[at], self.open[-1] if self.open else ""
         if top == "'":
             return self._until(line, at, "'")
         if char == "\\":
             self.continued = at + 1 == len(line)
-            self._plain()
+            self._continue_word()
             return 2
         if top == "$'":
             return self._close() if char == "'" else 1
         if char == '"':
-            self._plain()
+            self._continue_word()
             return self._close() if top == '"' else self._push('"')
         if char == "`":
             self._word = self._first = True
@@ -308,18 +313,18 @@ class _Shell:
         if top == '"':
             return 1
         if top == "${" and char == "}":
-            self._plain()
+            self._continue_word()
             return self._close()
         if char == "'":
-            self._plain()
-            # In "${x:-it's}" the apostrophe is one.
+            self._continue_word()
+            # In "${x:-it's}" the apostrophe does not open a quote.
             return 1 if top == "${" and self._quotes else self._push("'")
         if top == "${":
             return 1
         return self._bare(line, at, top)
 
     def _dollar(self, line: str, at: int, quoted: bool) -> int:
-        self._plain()
+        self._continue_word()
         if line.startswith("$((", at):
             return self._push("((", 3)
         if line.startswith("$(", at):
@@ -337,7 +342,7 @@ class _Shell:
             if char == "(":
                 return self._push("(")
             if char == ")" and not line.startswith("))", at):
-                self.open[-1] = "("  # it was no arithmetic: `((a); b)`
+                self.open[-1] = "("  # not arithmetic after all: `((a); b)`
                 return 1
             return self._close(2) if char == ")" else 1
         if char.isspace():
@@ -363,35 +368,35 @@ class _Shell:
             self._depth = max(0, self._depth + (keyword[1] in _OPENS) - (keyword[1] in _CLOSES))
             self._word, self._first = False, keyword[1] in _LEADS
             return len(keyword[1])
-        self._plain()
+        self._continue_word()
         return 1
 
     def _heredoc(self, line: str, at: int) -> int:
-        found = _HEREDOC.match(line, at)
-        if not found:  # `<<<` is none
+        heredoc = _HEREDOC.match(line, at)
+        if not heredoc:  # `<<<` is a here-string
             return 2
-        end = re.sub(r"\\(.)|['\"]", r"\1", found[2])
-        self.here.append((end, bool(found[1]), self._quotes))
+        end = re.sub(r"\\(.)|['\"]", r"\1", heredoc[2])
+        self.heredocs.append((end, bool(heredoc[1]), self._quotes))
         self._word = False
-        return len(found[0])
+        return len(heredoc[0])
 
-    def _plain(self) -> None:
+    def _continue_word(self) -> None:
         self._word = self._first = self._operator = False
 
-    def _push(self, what: str, length: int = 1) -> int:
-        self.open.append(what)
-        self._quotes += what in _QUOTES
+    def _push(self, opener: str, length: int = 1) -> int:
+        self.open.append(opener)
+        self._quotes += opener in _QUOTES
         return length
 
     def _close(self, length: int = 1) -> int:
-        was = self.open.pop()
-        self._quotes -= was in _QUOTES
-        self.closed = self.closed or (was in _QUOTES and not self.holds)
+        opener = self.open.pop()
+        self._quotes -= opener in _QUOTES
+        self.closed = self.closed or (opener in _QUOTES and not self.keeps_empty_lines)
         return length
 
-    def _until(self, line: str, at: int, sign: str) -> int:
-        found = line.find(sign, at)
-        if found < 0:
+    def _until(self, line: str, at: int, closer: str) -> int:
+        end = line.find(closer, at)
+        if end < 0:
             return len(line) - at
         self._close()
-        return found + 1 - at
+        return end + 1 - at

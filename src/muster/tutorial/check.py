@@ -1,7 +1,7 @@
-"""Is every block of a tutorial cited by a test, and is every citation current?
+"""Check that every block of a tutorial is cited by a test, and that every citation is current.
 
-Tests are read from their syntax tree and never imported. What they ran is read from the artifact folder
-(docs/artifacts.md), which is not trusted: nothing in it can make a check fail.
+Tests are parsed, never imported. The commands they ran are read from the artifact folder (docs/artifacts.md). That
+folder is not trusted: whatever it contains, the check completes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..errors import NotFound
 from . import blocks, citations
 from .blocks import Block
-from .citations import Citation, Known
+from .citations import BlockIndex, Citation
 
 Path = str | os.PathLike[str]
 KINDS = ("missing", "stale", "orphaned", "duplicate", "unreadable", "syntax")
@@ -31,9 +31,9 @@ class Finding(NamedTuple):
     line: int
     message: str
     block: str = ""
-    """The id of the block it is about; of the nearest one when the citation is stale."""
+    """The id of the block; for a stale citation, of the block nearest to it."""
     test: str = ""
-    """`file::test`, when it is about one."""
+    """`file::test` if the finding concerns a test."""
     diff: str = ""
 
 
@@ -41,81 +41,87 @@ class Report(NamedTuple):
     tutorial: str
     blocks: list[Block]
     tests: dict[str, list[str]]
-    """For each block that can be tested its id, and the tests that cite it as `file::test`."""
+    """Maps the id of each testable block to the tests that cite it, as `file::test`."""
     test_count: int
-    """How many tests were read."""
+    """Number of tests that were read."""
     findings: list[Finding]
     warnings: list[Finding]
     notes: list[str]
 
 
 def check(tutorial: Path, tests: Sequence[Path], artifacts: Path | None = None, whole: bool = True) -> Report:
-    """Compare a tutorial with the tests in these files and folders. NotFound when one of the paths does not exist.
+    """Compare a tutorial with the tests in these files and folders. Raises NotFound if one of the paths does not exist.
 
-    Unless `whole`, these are only some of the tests: what is wrong with their citations is found, not what others lack.
+    With `whole=False` only the citations of these tests are checked; blocks that no test cites are not reported.
     """
     name = os.fspath(tutorial)
-    found = blocks.read(tutorial)
-    known = Known(name, found)
+    tutorial_blocks = blocks.read(tutorial)
+    index = BlockIndex(name, tutorial_blocks)
     findings: list[Finding] = []
-    read: list[_Test] = []
+    all_tests: list[_Test] = []
     for file in files(tests):
-        some, problems = _read(file)
-        read += some
+        parsed, problems = _read(file)
+        all_tests += parsed
         findings += problems
     citing: dict[str, list[_Test]] = {}
-    for test in read:
-        cited, problems = _judge(test, known)
+    for test in all_tests:
+        cited, problems = _citations(test, index)
         findings += problems
         for block in cited:
             citing.setdefault(block.text, []).append(test)
-    testable = [block for block in found if block.kind == "commands" and (whole or block.text in citing)]
+    testable = [block for block in tutorial_blocks if block.kind == "commands" and (whole or block.text in citing)]
     first: dict[str, Block] = {}
     for block in testable:
         equal = first.setdefault(block.text, block)
         if equal is not block and whole:
-            told = f"equals the block at line {equal.line}: keep one of them"
-            findings.append(Finding("duplicate", name, block.line, told, block.id))
+            message = f"equals the block at line {equal.line}: keep one of them"
+            findings.append(Finding("duplicate", name, block.line, message, block.id))
         elif block.text not in citing and whole:
-            findings.append(Finding("missing", name, block.line, f"no test cites {_called(block)}", block.id))
-    warnings, notes = _unrun(name, list(first.values()), citing, artifacts)
-    headings = sum(block.kind == "heading" for block in found)
+            findings.append(Finding("missing", name, block.line, f"no test cites {_describe(block)}", block.id))
+    warnings, notes = _commands_not_run(name, list(first.values()), citing, artifacts)
+    headings = sum(block.kind == "heading" for block in tutorial_blocks)
     if headings and whole:
-        notes.append(f"{_many(headings, 'heading')} to be filled: {name}")
-    if not read:
-        notes.append(f"no test function was found in {', '.join(os.fspath(path) for path in tests) or 'nothing'}")
-    named = {block.id: list(dict.fromkeys(test.id for test in citing.get(block.text, ()))) for block in testable}
-    return Report(name, found, named, len(read), sorted(findings, key=_place), sorted(warnings, key=_place), notes)
+        notes.append(f"{_count(headings, 'heading')} to be filled: {name}")
+    if not all_tests:
+        notes.append(f"no test functions in {', '.join(os.fspath(path) for path in tests) or 'no files'}")
+    tests_by_block = {
+        block.id: list(dict.fromkeys(test.id for test in citing.get(block.text, ()))) for block in testable
+    }
+    findings.sort(key=_location)
+    warnings.sort(key=_location)
+    return Report(name, tutorial_blocks, tests_by_block, len(all_tests), findings, warnings, notes)
 
 
 def failed(report: Report, strict: bool = False) -> bool:
+    """Return whether there are findings or, with `strict`, warnings."""
     return bool(report.findings or (strict and report.warnings))
 
 
 def lines(report: Report) -> list[str]:
-    """Each finding and warning as `file:line: kind: message`, a diff indented under it."""
-    told = []
+    """Return each finding and warning as `file:line: kind: message`, with its diff indented below."""
+    printed = []
     for finding in (*report.findings, *report.warnings):
-        told.append(f"{finding.file}:{finding.line}: {finding.kind}: {finding.message}")
-        told += [f"    {line}" for line in finding.diff.splitlines()]
-    return told
+        printed.append(f"{finding.file}:{finding.line}: {finding.kind}: {finding.message}")
+        printed += [f"    {line}" for line in finding.diff.splitlines()]
+    return printed
 
 
 def summary(report: Report) -> str:
+    """Return the counts as one line, such as `2 blocks, 2 tests, 0 findings`."""
     testable = sum(block.kind == "commands" for block in report.blocks)
-    parts = [_many(testable, "block"), _many(report.test_count, "test"), _many(len(report.findings), "finding")]
-    return ", ".join([*parts, *([_many(len(report.warnings), "warning")] if report.warnings else [])])
+    parts = [_count(testable, "block"), _count(report.test_count, "test"), _count(len(report.findings), "finding")]
+    return ", ".join([*parts, *([_count(len(report.warnings), "warning")] if report.warnings else [])])
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _place(finding: Finding) -> tuple[str, int, int]:
+def _location(finding: Finding) -> tuple[str, int, int]:
     return finding.file, finding.line, KINDS.index(finding.kind) if finding.kind in KINDS else len(KINDS)
 
 
-def _called(block: Block) -> str:
+def _describe(block: Block) -> str:
     return f"{block.id} ({_short(block.comment or block.commands[0])})"
 
 
@@ -124,7 +130,7 @@ def _short(text: str) -> str:
     return first if len(first) <= 72 else f"{first[:71]}…"
 
 
-# Tests, from the syntax tree
+# Tests, read from the syntax tree
 
 
 class _Test(NamedTuple):
@@ -133,7 +139,7 @@ class _Test(NamedTuple):
     """`test_x`, or `TestThis::test_x`."""
     line: int
     fixture: bool
-    """It asks for the fixture."""
+    """Whether the test uses the fixture `e2e`."""
     calls: list[Citation]
     unreadable: list[tuple[int, str]]
     doc: str
@@ -145,8 +151,8 @@ class _Test(NamedTuple):
 
 
 def files(paths: Sequence[Path]) -> list[str]:
-    """The test files under these paths, each once. A file that is named itself is one whatever its name."""
-    found: dict[str, str] = {}
+    """Return the test files in these folders, each once. A path to a file counts as a test file whatever its name."""
+    by_real_path: dict[str, str] = {}
     for path in [os.fspath(path) for path in paths]:
         if os.path.isdir(path):
             for folder, below, names in os.walk(path):
@@ -156,17 +162,17 @@ def files(paths: Sequence[Path]) -> list[str]:
                 for name in sorted(names):
                     if re.fullmatch(r"test_.*\.py|.*_test\.py", name):
                         file = os.path.normpath(os.path.join(folder, name))
-                        found.setdefault(os.path.realpath(file), file)
+                        by_real_path.setdefault(os.path.realpath(file), file)
         elif os.path.exists(path):
-            found.setdefault(os.path.realpath(path), os.path.normpath(path))
+            by_real_path.setdefault(os.path.realpath(path), os.path.normpath(path))
         else:
             raise NotFound(f"there are no tests at {path}", "name files or folders that exist")
-    return list(found.values())
+    return list(by_real_path.values())
 
 
-def default(folder: str) -> str:
-    """Return where the tests of the project around `folder` are, as seen from there: tests/e2e, else tests, else `.`."""
-    for root in blocks.roots(folder):
+def default_tests(folder: str) -> str:
+    """Return the folder of the project's tests, relative to `folder`: tests/e2e, else tests, else `.`."""
+    for root in blocks.search_folders(folder):
         for place in (os.path.join("tests", "e2e"), "tests"):
             if os.path.isdir(path := os.path.join(root, place)):
                 return os.path.relpath(path, folder)
@@ -174,14 +180,14 @@ def default(folder: str) -> str:
 
 
 def _read(file: str) -> tuple[list[_Test], list[Finding]]:
-    """The tests of one file; a file that cannot be read is a finding."""
+    """Return the tests of one file and, if it cannot be read or parsed, a finding."""
     try:
         if not os.path.isfile(file):
-            return [], [Finding("unreadable", file, 1, "this is no plain file")]
+            return [], [Finding("unreadable", file, 1, "not a regular file")]
         with open(file, "rb") as stream:
             data = stream.read()
         with python_warnings.catch_warnings():
-            python_warnings.simplefilter("ignore")  # of its escapes: that is its authors' affair
+            python_warnings.simplefilter("ignore")  # invalid escapes in other people's tests are not our concern
             tree = ast.parse(data, file)
         return list(_tests(tree, file)), []
     except OSError as error:
@@ -197,11 +203,11 @@ def _tests(tree: ast.Module, file: str) -> Iterator[_Test]:
 
     def inside(body: Iterable[ast.stmt], prefix: str, fixture: bool) -> Iterator[_Test]:
         body = list(_flat(body))
-        fixture = fixture or any(_is_mark(node) and _uses(node) for node in body)
+        fixture = fixture or any(_assigns_pytestmark(node) and _has_usefixtures(node) for node in body)
         for node in body:
             if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
-                marked = fixture or any(_uses(mark) for mark in node.decorator_list)
-                yield from inside(node.body, f"{prefix}{node.name}::", marked)
+                tagged = fixture or any(_has_usefixtures(mark) for mark in node.decorator_list)
+                yield from inside(node.body, f"{prefix}{node.name}::", tagged)
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test"):
                 yield _test(node, file, prefix, fixture, constants)
 
@@ -209,23 +215,23 @@ def _tests(tree: ast.Module, file: str) -> Iterator[_Test]:
 
 
 def _flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements, also those under `if`, `try` and `with`."""
+    """Yield the statements, including those inside `if`, `try` and `with`."""
     for node in body:
         yield node
         for part in ("body", "orelse", "finalbody", "handlers"):
             if isinstance(node, (ast.If, ast.Try, ast.With)):
                 inner: list[Any] = getattr(node, part, [])
-                for one in inner:
-                    yield from _flat(one.body if isinstance(one, ast.ExceptHandler) else [one])
+                for child in inner:
+                    yield from _flat(child.body if isinstance(child, ast.ExceptHandler) else [child])
 
 
-def _is_mark(node: ast.stmt) -> bool:
+def _assigns_pytestmark(node: ast.stmt) -> bool:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     return any(isinstance(target, ast.Name) and target.id == "pytestmark" for target in targets)
 
 
-def _uses(node: ast.AST) -> bool:
-    """`usefixtures("e2e")` is in it."""
+def _has_usefixtures(node: ast.AST) -> bool:
+    """Return whether the node contains `usefixtures("e2e")`."""
     return any(
         isinstance(call, ast.Call)
         and isinstance(call.func, ast.Attribute)
@@ -236,8 +242,8 @@ def _uses(node: ast.AST) -> bool:
 
 
 def _constants(tree: ast.Module) -> dict[str, str]:
-    """The names that a module binds once, to a text."""
-    found: dict[str, str] = {}
+    """Return the names that a module assigns exactly once, to a string."""
+    constants: dict[str, str] = {}
     bound: set[str] = set()
     for node in _flat(tree.body):
         targets: list[ast.expr] = []
@@ -248,17 +254,17 @@ def _constants(tree: ast.Module) -> dict[str, str]:
         for target in targets:
             if not isinstance(target, ast.Name):
                 continue
-            text = None if isinstance(node, ast.AugAssign) else _text(getattr(node, "value", None), found)
+            text = None if isinstance(node, ast.AugAssign) else _text(getattr(node, "value", None), constants)
             if text is None or target.id in bound:
-                found.pop(target.id, None)
+                constants.pop(target.id, None)
             else:
-                found[target.id] = text
+                constants[target.id] = text
             bound.add(target.id)
-    return found
+    return constants
 
 
 def _text(node: ast.expr | None, constants: dict[str, str]) -> str | None:
-    """The text an expression stands for, when the tree says it."""
+    """Return the string value of an expression; None if it is not index without running code."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.Name):
@@ -270,7 +276,7 @@ def _text(node: ast.expr | None, constants: dict[str, str]) -> str | None:
         left, right = _text(node.left, constants), _text(node.right, constants)
         return left + right if left is not None and right is not None else None
     if isinstance(node, ast.Call) and not node.keywords:
-        # dedent(x) and x.strip() change nothing that counts.
+        # dedent(x) and x.strip() only change what `normalize` ignores.
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if name == "dedent" and len(node.args) == 1:
             return _text(node.args[0], constants)
@@ -282,8 +288,8 @@ def _text(node: ast.expr | None, constants: dict[str, str]) -> str | None:
 def _test(
     node: ast.FunctionDef | ast.AsyncFunctionDef, file: str, prefix: str, fixture: bool, constants: dict[str, str]
 ) -> _Test:
-    arguments = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-    fixture = fixture or FIXTURE in arguments or any(_uses(mark) for mark in node.decorator_list)
+    arguments = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    fixture = fixture or FIXTURE in arguments or any(_has_usefixtures(mark) for mark in node.decorator_list)
     calls: list[Citation] = []
     unreadable: list[tuple[int, str]] = []
     inner = [part for statement in node.body for part in ast.walk(statement)]
@@ -294,7 +300,7 @@ def _test(
             given = [*call.args, *(word.value for word in call.keywords if word.arg == "text")]
             text = _text(given[0], outer) if given else None
             if text is None:
-                unreadable.append((call.lineno, _why(given[0] if given else None)))
+                unreadable.append((call.lineno, _why_unreadable(given[0] if given else None)))
             else:
                 calls.append(Citation(call.lineno, text))
     first = node.body[0]
@@ -302,79 +308,80 @@ def _test(
     return _Test(file, prefix + node.name, node.lineno, fixture, calls, unreadable, doc, first.lineno)
 
 
-def _why(node: ast.expr | None) -> str:
+def _why_unreadable(node: ast.expr | None) -> str:
     if node is None:
-        return "no text is given"
+        return "it is missing"
     if isinstance(node, ast.JoinedStr):
-        return "an f-string with values in it"
+        return "it is an f-string with variable parts"
     if isinstance(node, ast.Name):
-        return f"{node.id} is no constant of the module"
-    return "an expression"
+        return f"{node.id} is not a constant of the module"
+    return "it is an expression"
 
 
 # Citations
 
 
-def _judge(test: _Test, known: Known) -> tuple[list[Block], list[Finding]]:
-    """The blocks a test cites, and what is wrong with its citations."""
+def _citations(test: _Test, index: BlockIndex) -> tuple[list[Block], list[Finding]]:
+    """Return the blocks that a test cites, and a finding for each invalid citation."""
     cited: dict[str, int] = {}
     findings = []
     for line, why in test.unreadable:
-        told = f"the block cannot be read from the source: {why}; cite it as a plain text"
-        findings.append(Finding("unreadable", test.file, line, told, test=test.id))
-    for citation in (*test.calls, *_documented(test, known)):
-        text = blocks.normal(citation.text)
-        block = known.by_text.get(text)
+        message = f"the cited text cannot be read from the source: {why}; write it as a string literal"
+        findings.append(Finding("unreadable", test.file, line, message, test=test.id))
+    for citation in (*test.calls, *_docstring_citations(test, index)):
+        text = blocks.normalize(citation.text)
+        block = index.by_text.get(text)
         if block is None:
-            told, near, diff = known.stale(text)
-            findings.append(Finding("stale", test.file, citation.line, told, near, test.id, diff))
+            message, near, diff = index.explain_stale(text)
+            findings.append(Finding("stale", test.file, citation.line, message, near, test.id, diff))
         elif text in cited:
-            told = f"{test.name} cites {_called(block)} twice, first at line {cited[text]}"
-            findings.append(Finding("duplicate", test.file, citation.line, told, block.id, test.id))
+            message = f"{test.name} cites {_describe(block)} twice, first at line {cited[text]}"
+            findings.append(Finding("duplicate", test.file, citation.line, message, block.id, test.id))
         else:
             cited[text] = citation.line
     if test.fixture and not findings and not cited:
-        told = f"{test.name} uses {FIXTURE} and cites no block"
-        findings.append(Finding("orphaned", test.file, test.line, told, test=test.id))
-    return [known.by_text[text] for text in cited], findings
+        message = f"{test.name} uses {FIXTURE} and cites no block"
+        findings.append(Finding("orphaned", test.file, test.line, message, test=test.id))
+    return [index.by_text[text] for text in cited], findings
 
 
-def _documented(test: _Test, known: Known) -> list[Citation]:
-    return [found._replace(line=test.doc_line + found.line) for found in citations.documented(test.doc, known)]
+def _docstring_citations(test: _Test, index: BlockIndex) -> list[Citation]:
+    cited = citations.in_docstring(test.doc, index)
+    return [citation._replace(line=test.doc_line + citation.line) for citation in cited]
 
 
-# What was run
+# Commands that the tests ran
 
 
-def _unrun(
+def _commands_not_run(
     tutorial: str, testable: Sequence[Block], citing: dict[str, list[_Test]], artifacts: Path | None
 ) -> tuple[list[Finding], list[str]]:
-    ran = _Ran(os.fspath(artifacts)) if artifacts is not None else None
+    history = _History(os.fspath(artifacts)) if artifacts is not None else None
     warnings: list[Finding] = []
     unknown = 0
     for block in testable:
         if block.text not in citing:
             continue
-        texts = [text for test in citing[block.text] for text in (ran.of(test) if ran else None) or ()]
-        if not ran or all(ran.of(test) is None for test in citing[block.text]):
+        texts = [text for test in citing[block.text] for text in (history.commands(test) if history else None) or ()]
+        if not history or all(history.commands(test) is None for test in citing[block.text]):
             unknown += 1
             continue
         for command in block.commands:
-            if not any(_holds(text, _spaced(command)) for text in texts):
-                told = f"no test that cites {block.id} ran: {_short(command)}"
-                warnings.append(Finding("not-run", tutorial, block.line, told, block.id))
+            if not any(_contains(text, _collapse_spaces(command)) for text in texts):
+                message = f"no test that cites {block.id} ran: {_short(command)}"
+                warnings.append(Finding("not-run", tutorial, block.line, message, block.id))
     if not unknown:
         return warnings, []
-    where = f"in {os.fspath(artifacts)}" if artifacts is not None else "with artifacts kept"
-    return warnings, [f"for {_many(unknown, 'block')} it is not known whether their commands ran: no test ran {where}"]
+    why = f"{os.fspath(artifacts)} has no run of their tests" if artifacts is not None else "there are no artifacts"
+    return warnings, [f"unknown whether the commands of {_count(unknown, 'block')} ran: {why}"]
 
 
-class _Ran:
-    """What tests ran, by an artifact folder. Whatever is missing, broken or foreign in it counts as not there."""
+class _History:
+    """The commands that tests ran, read from an artifact folder. Files that are missing or malformed are skipped."""
 
-    LINE = 1 << 20
-    COMMAND = 1 << 16
-    """A longer one is not read as shell."""
+    MAX_LINE = 1 << 20
+    MAX_COMMAND = 1 << 16
+    """Longer commands are compared as text and not parsed as shell."""
 
     def __init__(self, folder: str) -> None:
         self._folder = os.path.join(folder, "tests")
@@ -387,34 +394,34 @@ class _Ran:
         for name in names:
             self._add(os.path.join(self._folder, name))
 
-    def of(self, test: _Test) -> list[str] | None:
-        """The commands that all runs of a test ran, white space normalised; None when it never ran."""
+    def commands(self, test: _Test) -> list[str] | None:
+        """Return the commands that all runs of a test ran, with white space collapsed; None if it never ran."""
         parts = tuple(os.path.abspath(test.file).split(os.sep))
-        places = [place for file, place in self._by_name.get(test.name, ()) if parts[-len(file) :] == file]
-        return [text for place in places for text in self._commands(place)] if places else None
+        folders = [folder for file, folder in self._by_name.get(test.name, ()) if parts[-len(file) :] == file]
+        return [text for folder in folders for text in self._commands_in(folder)] if folders else None
 
-    def _add(self, place: str) -> None:
-        path = os.path.join(place, "test.json")
-        known = _json(_head(path, 1 << 22))
-        node = known.get("nodeid") if isinstance(known, dict) else None
-        if not isinstance(node, str) or known.get("outcome") == "skipped":
+    def _add(self, folder: str) -> None:
+        path = os.path.join(folder, "test.json")
+        record = _json(_head(path, 1 << 22))
+        node = record.get("nodeid") if isinstance(record, dict) else None
+        if not isinstance(node, str) or record.get("outcome") == "skipped":
             return
         file, _, name = node.partition("::")
         parts = tuple(part for part in file.replace("\\", "/").split("/") if part not in ("", ".", ".."))
         if parts and name:
-            self._by_name.setdefault(name.partition("[")[0], []).append((parts, place))
+            self._by_name.setdefault(name.partition("[")[0], []).append((parts, folder))
 
-    def _commands(self, place: str) -> list[str]:
-        if place not in self._texts:
-            self._texts[place] = list(dict.fromkeys(self._transcript(os.path.join(place, "transcript.jsonl"))))
-        return self._texts[place]
+    def _commands_in(self, folder: str) -> list[str]:
+        if folder not in self._texts:
+            self._texts[folder] = list(dict.fromkeys(self._transcript(os.path.join(folder, "transcript.jsonl"))))
+        return self._texts[folder]
 
     def _transcript(self, path: str) -> Iterator[str]:
         try:
             if not os.path.isfile(path):
                 return
             with open(path, "rb") as file:
-                while line := file.readline(self.LINE):
+                while line := file.readline(self.MAX_LINE):
                     if b'"command"' not in line and b'"terminal"' not in line:
                         continue
                     entry = _json(line)
@@ -422,9 +429,9 @@ class _Ran:
                         continue
                     text = entry.get("text")
                     if isinstance(text, str):
-                        yield _spaced(text)
-                        if len(text) <= self.COMMAND:
-                            yield _spaced("\n".join(blocks.commands(text)))
+                        yield _collapse_spaces(text)
+                        if len(text) <= self.MAX_COMMAND:
+                            yield _collapse_spaces("\n".join(blocks.commands(text)))
         except (OSError, ValueError):
             return
 
@@ -446,20 +453,22 @@ def _json(data: bytes) -> Any:
         return None
 
 
-def _spaced(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     return " ".join(text.replace("\\\n", "").split())
 
 
-def _holds(text: str, command: str) -> bool:
-    """The command stands in the text, and not as a part of longer words."""
+def _contains(text: str, command: str) -> bool:
+    """Return whether the text contains the command, and not just as part of longer words."""
     at = text.find(command)
     while at >= 0:
         before, after = text[at - 1 : at], text[at + len(command) : at + len(command) + 1]
-        if not (_wordy(before) and _wordy(command[:1])) and not (_wordy(after) and _wordy(command[-1:])):
+        if not (_is_word_char(before) and _is_word_char(command[:1])) and not (
+            _is_word_char(after) and _is_word_char(command[-1:])
+        ):
             return True
         at = text.find(command, at + 1)
     return False
 
 
-def _wordy(char: str) -> bool:
+def _is_word_char(char: str) -> bool:
     return char.isalnum() or char in ("_", "-")

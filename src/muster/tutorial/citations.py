@@ -1,4 +1,4 @@
-"""Citations: match the text of a citation, or the lines of a docstring, against the blocks of a tutorial."""
+"""Match cited texts and the docstrings of tests against the blocks of a tutorial."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .blocks import Block
 
 class Citation(NamedTuple):
     line: int
-    """In the test file, or for `documented` the row of the docstring, counted from 0."""
+    """Line in the test file, counted from 1; from `in_docstring`, the row of the docstring, counted from 0."""
     text: str
 
 
-class Known:
-    """The blocks of a tutorial, indexed by their text and by what they have in common with other texts."""
+class BlockIndex:
+    """The blocks of a tutorial, indexed by their text and by their words and lines."""
 
     COMMON = 40
-    """A word that occurs in more blocks than this is looked up only if a text has no rarer one."""
+    """Words that occur in more blocks than this are only looked up for texts that have no rarer word."""
 
-    def __init__(self, tutorial: str, found: Sequence[Block]) -> None:
+    def __init__(self, tutorial: str, tutorial_blocks: Sequence[Block]) -> None:
         self.tutorial = tutorial
         self.by_text: dict[str, Block] = {}
-        for block in found:
+        for block in tutorial_blocks:
             self.by_text.setdefault(block.text, block)
         self._blocks = [block for block in self.by_text.values() if block.kind == "commands"]
         self._features = [_features(block.text) for block in self._blocks]
@@ -38,7 +38,7 @@ class Known:
             for feature in features:
                 self._having.setdefault(feature, []).append(index)
         self._sums = [sum(map(self._weight, features)) for features in self._features]
-        self._told: dict[str, tuple[str, str, str]] = {}
+        self._explained: dict[str, tuple[str, str, str]] = {}
         self._by_first_line: dict[str, list[Block]] = {}
         self._unescaped: dict[str, Block] = {}
         for block in self._blocks:
@@ -46,46 +46,46 @@ class Known:
             if (text := _unescape(block.text)) is not None:
                 self._unescaped.setdefault(_words(text), block)
                 self._by_first_line.setdefault(_words(text.partition("\n")[0]), []).append(block)
-        for some in self._by_first_line.values():
-            some.sort(key=lambda block: -len(block.text))
+        for candidates in self._by_first_line.values():
+            candidates.sort(key=lambda block: -len(block.text))
         self.programs = {word for block in self._blocks for command in block.commands for word in command.split()[:1]}
 
     def starting_at(self, rows: Sequence[str], at: int) -> tuple[str, int] | None:
-        """Return the longest block whose lines stand in `rows` from `at` on, as they are cited, and the index behind it.
+        """Return the longest block that `rows` contains at index `at`, as the rows spell it, and the index after it.
 
-        A block whose backslashes Python has read as escapes counts too: its text is then not that of any block.
+        A block whose backslashes were read as escapes by Python matches too; the returned text then equals no block.
         """
         first = rows[at].strip()
         for block in [*self._by_first_line.get(first, ()), *self._by_first_line.get(_words(first), ())]:
-            for wanted in (block.text, _unescape(block.text)):
-                if wanted is None:
+            for expected in (block.text, _unescape(block.text)):
+                if expected is None:
                     continue
-                end = at + wanted.count("\n") + 1
-                text = blocks.normal("\n".join(rows[at:end]))
+                end = at + expected.count("\n") + 1
+                text = blocks.normalize("\n".join(rows[at:end]))
                 if at == 0 and _below_first(text) == _below_first(block.text):
-                    text = block.text  # the row behind the quotes does not show how far the others are indented
-                if text == block.text or (wanted != block.text and _words(text) == _words(wanted)):
+                    text = block.text  # the row after the opening quotes has no indentation to compare the others with
+                if text == block.text or (expected != block.text and _words(text) == _words(expected)):
                     return text, end
         return None
 
-    def stale(self, text: str) -> tuple[str, str, str]:
-        """For a text that is no block: return the message, the id of the nearest block, and the difference."""
-        if text not in self._told:
-            self._told[text] = self._compare(text)
-        return self._told[text]
+    def explain_stale(self, text: str) -> tuple[str, str, str]:
+        """Return, for a text that equals no block: a message, the id of the nearest block, and the difference to it."""
+        if text not in self._explained:
+            self._explained[text] = self._compare(text)
+        return self._explained[text]
 
     def nearest(self, text: str) -> Block | None:
-        """Return the block that shares most lines and words with the text; rare ones count more."""
+        """Return the block that shares most lines and words with the text, where rare ones count more."""
         features = _features(text)
-        rare = [one for one in features if 0 < len(self._having.get(one, ())) <= self.COMMON]
+        rare = [feature for feature in features if 0 < len(self._having.get(feature, ())) <= self.COMMON]
         shared: dict[int, float] = {}
-        for feature in rare or [one for one in features if one in self._having]:
+        for feature in rare or [feature for feature in features if feature in self._having]:
             for index in self._having[feature]:
                 shared[index] = shared.get(index, 0.0) + self._weight(feature)
         if not shared:
             return None
-        mine = sum(map(self._weight, features))
-        return self._blocks[max(shared, key=lambda index: (shared[index] / (mine + self._sums[index]), -index))]
+        total = sum(map(self._weight, features))
+        return self._blocks[max(shared, key=lambda index: (shared[index] / (total + self._sums[index]), -index))]
 
     def _weight(self, feature: str) -> float:
         return 1 / len(self._having.get(feature, (0,)))
@@ -93,75 +93,75 @@ class Known:
     def _compare(self, text: str) -> tuple[str, str, str]:
         if unescaped := self._unescaped.get(_words(text)):
             diff = _diff(text, unescaped.text, f"{self.tutorial}:{unescaped.line}")
-            message = f"Python has read the backslashes of {unescaped.id} (line {unescaped.line} of {self.tutorial})"
+            message = f"Python read the backslashes of {unescaped.id} (line {unescaped.line} of {self.tutorial})"
             return f'{message} as escapes: cite it in a raw string, r"""…"""', unescaped.id, diff
         near = self.nearest(text)
         if near is None:
-            return f"this is no block of {self.tutorial}, and none is like it", "", ""
-        told = f"this is no block of {self.tutorial}; the nearest is {near.id} at line {near.line}"
+            return f"this is not a block of {self.tutorial}, and no block is similar", "", ""
+        message = f"this is not a block of {self.tutorial}; the nearest is {near.id} at line {near.line}"
         if text.split() == near.text.split():
-            told += ", which differs only in white space"
-        return told, near.id, _diff(text, near.text, f"{self.tutorial}:{near.line}")
+            message += ", which differs only in white space"
+        return message, near.id, _diff(text, near.text, f"{self.tutorial}:{near.line}")
 
 
-def documented(doc: str, known: Known) -> Iterator[Citation]:
-    """Yield the citations in a docstring: blocks of the tutorial wherever their lines stand, and stale ones.
+def in_docstring(doc: str, index: BlockIndex) -> Iterator[Citation]:
+    """Yield the citations in a docstring: every block of the tutorial that it contains, and stale citations.
 
-    A text counts as a stale citation if it begins with a comment and has commands. Everything else is prose.
+    A text that equals no block is a stale citation if it begins with a comment and has commands. The rest is prose.
     """
-    if "\n" not in doc and doc.strip() not in known.by_text:
+    if "\n" not in doc and doc.strip() not in index.by_text:
         return
     first, _, rest = doc.replace("\r\n", "\n").partition("\n")
     rows = [first.strip(), *textwrap.dedent(rest).split("\n")]
     at = taken = 0
     while at < len(rows):
         start, end, text = at, at + 1, ""
-        if found := known.starting_at(rows, at):
-            text, end = found
-            while start > taken and _belongs(rows[start - 1], rows[at], known):
+        if match := index.starting_at(rows, at):
+            text, end = match
+            while start > taken and _belongs(rows[start - 1], rows[at], index):
                 start -= 1
-            while end < len(rows) and _belongs(rows[end], rows[at], known) and not known.starting_at(rows, end):
+            while end < len(rows) and _belongs(rows[end], rows[at], index) and not index.starting_at(rows, end):
                 end += 1
             if end - start > text.count("\n") + 1:
-                text = blocks.normal("\n".join(rows[start:end]))
+                text = blocks.normalize("\n".join(rows[start:end]))
         elif rows[at].lstrip().startswith("#"):
-            end = _end(rows, at, known)
-            text = blocks.normal("\n".join(rows[at:end]))
+            end = _end(rows, at, index)
+            text = blocks.normalize("\n".join(rows[at:end]))
         if blocks.commands(text):
             yield Citation(start, text)
             taken = end
         at = end
 
 
-def _end(rows: Sequence[str], start: int, known: Known) -> int:
-    """Return the index behind the last row of what begins with a comment at `start` and is no block.
+def _end(rows: Sequence[str], start: int, index: BlockIndex) -> int:
+    """Return the index after the last row of a text that begins with a comment at `start` and matches no block.
 
-    It ends at an empty row outside quotes and heredocs, where the indentation gets less, at the end of a fenced
-    listing, and where a block begins that is indented differently: then the comment was a remark above it.
+    The text ends at an empty row outside quotes and heredocs, at a smaller indentation, at the end of a fenced code
+    listing, and at a block with another indentation, because then the comment was a remark above that block.
     """
-    stop = blocks.span(rows, start)
-    for index in range(start + 1, stop):
-        row = rows[index]
+    stop = blocks.block_end(rows, start)
+    for at in range(start + 1, stop):
+        row = rows[at]
         if not row.strip():
             continue
         if _indent(row) < _indent(rows[start]) or row.lstrip().startswith(("```", "~~~")):
-            return index
-        if _indent(row) != _indent(rows[start]) and known.starting_at(rows, index):
-            return index
+            return at
+        if _indent(row) != _indent(rows[start]) and index.starting_at(rows, at):
+            return at
     return stop
 
 
-def _belongs(row: str, first: str, known: Known) -> bool:
-    """Whether a row beside a cited block reads as one more line of it, which the tutorial does not have.
+def _belongs(row: str, first: str, index: BlockIndex) -> bool:
+    """Return whether a row next to a cited block reads as an extra line of the block rather than as prose.
 
-    Prose may stand there. A row is part of the citation if it is a comment, goes on with an option or an operator, or
-    begins with a program that the tutorial calls and does not end as a sentence does.
+    It does if it is a comment, starts with an option or an operator, or starts with a program that the tutorial calls
+    and does not end like a sentence.
     """
     words = row.split()
     if not words or _indent(row) < _indent(first):
         return False
     sentence = re.search(r"\w[`'\")]*[.:!?]$", words[-1]) is not None
-    return words[0].startswith(("#", "-", "|", "&&")) or (words[0] in known.programs and not sentence)
+    return words[0].startswith(("#", "-", "|", "&&")) or (words[0] in index.programs and not sentence)
 
 
 def _indent(row: str) -> int:
@@ -169,22 +169,22 @@ def _indent(row: str) -> int:
 
 
 def _unescape(text: str) -> str | None:
-    """Return the text as Python reads it between triple quotes that are not raw; None if that changes nothing."""
+    """Return the text as Python reads it in a triple-quoted string that is not raw; None if that changes nothing."""
     if "\\" not in text:
         return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = ast.literal_eval('"""' + text.replace('"""', '\\"\\"\\"') + '\n"""')
+            value = ast.literal_eval('"""' + text.replace('"""', '\\"\\"\\"') + '\n"""')
     except (SyntaxError, ValueError):
         return None
     text = text + "\n"
-    return found.rstrip("\n") if isinstance(found, str) and found != text else None
+    return value.rstrip("\n") if isinstance(value, str) and value != text else None
 
 
 def _below_first(text: str) -> tuple[str, str]:
     first, _, rest = text.partition("\n")
-    return first, blocks.normal(rest)
+    return first, blocks.normalize(rest)
 
 
 def _words(text: str) -> str:

@@ -1,7 +1,7 @@
-"""`muster-e2e-connect`: the connect_command of tests. It records the agent's terminal in the background, and returns at once.
+"""`muster-e2e-connect`, the connect_command of tests: start recording an agent's terminal in the background, then return.
 
-muster runs it with MUSTER_AGENT, MUSTER_WATCH (the command that shows the agent's terminal without touching it) and MUSTER_SIZE_COMMAND
-in its environment; the fixture has put MUSTER_E2E there.
+muster sets MUSTER_AGENT, MUSTER_WATCH (a command that shows the agent's terminal read-only) and MUSTER_SIZE_COMMAND.
+The e2e fixture sets MUSTER_E2E.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import subprocess
 import sys
 import time
 
-PATIENCE = 30.0
+#: Seconds to wait until the agent's terminal shows something.
+FIRST_OUTPUT_TIMEOUT = 30.0
 
 
 def main() -> int:
@@ -22,11 +23,11 @@ def main() -> int:
     watch, agent = os.environ.get("MUSTER_WATCH", ""), os.environ.get("MUSTER_AGENT", "")
     address = os.environ.get("MUSTER_ADDRESS", agent)
     if not control or not os.path.isdir(control):
-        return _refuse("there is no test to record for: MUSTER_E2E is not set (the pytest fixture e2e sets it)")
+        return _fail("MUSTER_E2E is not set: run this only in a test that uses the pytest fixture e2e")
     if not watch:
-        return _refuse("nothing to attach to: MUSTER_WATCH is not set (muster sets it for a connect_command)")
+        return _fail("MUSTER_WATCH is not set: muster sets it when it runs a connect_command")
     folder = _read(os.path.join(control, "recordings"))
-    base = claim(folder, f"connect-{agent}")
+    base = new_recording(folder, f"connect-{agent}")
     size_command = os.environ.get("MUSTER_SIZE_COMMAND", "")
     size = _size(size_command)
     log = os.path.join(control, f"{os.path.basename(base)}.log")
@@ -46,28 +47,31 @@ def main() -> int:
             stderr=errors,
             start_new_session=True,
         )
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + FIRST_OUTPUT_TIMEOUT
     while time.monotonic() < deadline:
-        facts = facts_of(base)
+        facts = recording_facts(base)
         if facts.get("error"):
-            return _refuse(str(facts["error"]))
-        if _shows(f"{base}.cast"):
+            return _fail(str(facts["error"]))
+        if _has_event(f"{base}.cast"):
             print(f"recording {agent} to {os.path.basename(base)}.cast", file=sys.stderr)
             return 0
         if recorder.poll() is not None:
-            said = _read(log)[-500:]
-            return _refuse(f"the recorder of {agent} ended at once: {said or 'there was nothing to attach to'}")
+            output = _read(log)[-500:]
+            return _fail(f"the recorder of {agent} exited at once: {output or 'it printed no error'}")
         time.sleep(0.02)
-    return _refuse(f"nothing of {agent} was seen within {PATIENCE:g} s")
+    return _fail(f"the terminal of {agent} showed nothing within {FIRST_OUTPUT_TIMEOUT:g} s")
 
 
 def recorder_argv(base: str, label: str) -> list[str]:
-    """Runs the recorder; `label` is what the recording is of, in words for people."""
+    """Return the command line of the recorder. `label` names the recorded program for people who read the recording."""
     return [sys.executable, "-m", "muster.tutorial.record", base, "--label", label]
 
 
-def claim(folder: str, name: str) -> str:
-    """BASE for a new recording: `name`, or the first of name-2, name-3 … that is free. Two at once get two."""
+def new_recording(folder: str, name: str) -> str:
+    """Reserve and return BASE for a new recording: `name`, or the first free of name-2, name-3, …
+
+    The reservation is atomic, so two processes never get the same BASE.
+    """
     name = re.sub(r"[^A-Za-z0-9_.@-]+", "-", name).strip("-.")[:80] or "recording"
     number = 1
     while True:
@@ -82,13 +86,14 @@ def claim(folder: str, name: str) -> str:
         return base
 
 
-def facts_of(base: str) -> dict[str, object]:
+def recording_facts(base: str) -> dict[str, object]:
+    """Return the content of BASE.json; empty if it does not exist yet or cannot be parsed."""
     try:
         with open(f"{base}.json", encoding="utf-8") as file:
-            found = json.load(file)
+            loaded = json.load(file)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return loaded if isinstance(loaded, dict) else {}
 
 
 def _read(path: str) -> str:
@@ -96,8 +101,8 @@ def _read(path: str) -> str:
         return file.read()
 
 
-def _shows(path: str) -> bool:
-    """Whether the recording has an event: the attach worked."""
+def _has_event(path: str) -> bool:
+    """Return whether the recording has at least one event, which proves that attaching worked."""
     try:
         with open(path, "rb") as file:
             return file.read(65536).count(b"\n") >= 2
@@ -106,6 +111,7 @@ def _shows(path: str) -> bool:
 
 
 def _size(command: str) -> str:
+    """Return COLSxROWS as printed by the size command; 80x24 if it prints nothing usable."""
     if command:
         done = subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, check=False)
         words = done.stdout.decode("ascii", "replace").split()
@@ -114,7 +120,7 @@ def _size(command: str) -> str:
     return "80x24"
 
 
-def _refuse(message: str) -> int:
+def _fail(message: str) -> int:
     print(f"muster-e2e-connect: {message}", file=sys.stderr)
     return 1
 

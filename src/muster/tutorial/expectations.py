@@ -1,7 +1,7 @@
-"""Expectations that say, when they fail, which command it was, what was expected, and what the test has seen so far.
+"""Implement `expect`: assertions whose failures show the command, the expectation and the transcript so far.
 
-The words are the same for results, background programs, terminals and texts. Of a program that still runs, what is expected is
-waited for; a result and a text are judged as they are.
+The methods are the same for results, background programs, terminals and texts. Expectations of a running program wait until
+they are met or time out; expectations of a result or a text are checked once.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from ..cast import strip
 from . import styles
-from .snapshots import normal
+from .snapshots import with_final_newline
 
 if TYPE_CHECKING:
-    from .session import Background, Printed, Result
+    from .session import Background, OutputSince, Result
     from .terminal import Terminal, View
 
-#: How much of a text a failure shows.
+#: Number of characters of a text that a failure shows.
 SHOWN = 4000
-#: What stands in a text where some of it was not kept.
-CUT = re.compile(r"\[… [\d,a-z]+ bytes left out …\]", re.IGNORECASE)
+#: Marks a place in captured output where some of it was not kept.
+OMITTED = re.compile(r"\[… [\d,a-z]+ bytes left out …\]", re.IGNORECASE)
 
-True_ = Callable[[str], bool]
+Predicate = Callable[[str], bool]
 
 
 @overload
@@ -34,9 +34,9 @@ def expect(value: str) -> TextExpectation: ...
 @overload
 def expect(value: View | Terminal) -> ScreenExpectation: ...
 @overload
-def expect(value: Background | Printed) -> BackgroundExpectation: ...
+def expect(value: Background | OutputSince) -> BackgroundExpectation: ...
 def expect(value: Any) -> Any:
-    """What is to be said about a result, a text, a background program or a screen."""
+    """Return the expectations for a result, a text, a background program or a screen."""
     if isinstance(value, str):
         return TextExpectation(value)
     kind = {
@@ -44,7 +44,7 @@ def expect(value: Any) -> Any:
         "View": ScreenExpectation,
         "Terminal": ScreenExpectation,
         "Background": BackgroundExpectation,
-        "Printed": BackgroundExpectation,
+        "OutputSince": BackgroundExpectation,
     }
     for base in type(value).__mro__:
         if base.__name__ in kind and base.__module__.startswith("muster.tutorial."):
@@ -52,131 +52,131 @@ def expect(value: Any) -> Any:
     raise TypeError(f"expect takes a result, its stdout or stderr, a screen or a terminal, not {type(value).__name__}")
 
 
-def fail(what: str, source: Any) -> NoReturn:
-    """Raise with what was expected, and the transcript as it stands."""
+def fail(message: str, source: Any) -> NoReturn:
+    """Raise AssertionError with the message and the transcript so far."""
     __tracebackhide__ = True
     transcript = getattr(source, "transcript", None)
-    seen = transcript() if callable(transcript) else ""
-    text = what + (f"\n\ntranscript:\n{_indented(seen)}" if seen else "")
+    so_far = transcript() if callable(transcript) else ""
+    text = message + (f"\n\ntranscript:\n{_indented(so_far)}" if so_far else "")
     note = getattr(source, "note", None)
     if callable(note):
-        note(f"failed: {what.splitlines()[0]}")
+        note(f"failed: {message.splitlines()[0]}")
     raise AssertionError(text)
 
 
-def fail_with_output(what: str, result: Result) -> NoReturn:
-    """Raise with the command, how it ended and both of its streams."""
+def fail_with_output(message: str, result: Result) -> NoReturn:
+    """Raise AssertionError with the command, how it ended, and its stdout and stderr."""
     __tracebackhide__ = True
-    streams = [f"{name} was:\n{_indented(_short(strip(text)))}" for name, text in _streams(result) if text]
-    told = "\n".join(streams) or "it printed nothing"
-    fail(f"{what}\n{quoted_command(result.command)}the command {_ended(result)}\n{told}", result)
-
-
-def _streams(result: Result) -> list[tuple[str, str]]:
-    return [("stdout", result.stdout), ("stderr", result.stderr)]
+    streams = (("stdout", result.stdout), ("stderr", result.stderr))
+    printed = "\n".join(f"{name} was:\n{_indented(_short(strip(text)))}" for name, text in streams if text)
+    how = f"the command {_ended(result)}\n{printed or 'it printed nothing'}"
+    fail(f"{message}\n{quoted_command(result.command)}{how}", result)
 
 
 def _ended(result: Result) -> str:
     if result.timed_out is not None:
-        return f"did not end within {result.timed_out:g} s and was ended"
+        return f"did not exit within {result.timed_out:g} s and was killed"
     return f"exited with {result.exit_code}"
 
 
 class _Expectation:
-    """What all have in common: several readings of a text, of which one is enough."""
+    """Base of all expectations. A subject may have several variants of its text; it is enough if one of them matches."""
 
     source: Any = None
 
-    def _readings(self) -> Sequence[str]:
+    def _variants(self) -> Sequence[str]:
         raise NotImplementedError
 
-    def _until(self, true: Callable[[], bool], timeout: float | None) -> bool:
-        return true()
+    def _until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+        """Return whether the condition holds, or starts to hold within the timeout if the subject can still change."""
+        return condition()
 
-    def _fail(self, what: str, more: str = "", timeout: float | None = None) -> NoReturn:
+    def _fail(self, expected: str, details: str = "", timeout: float | None = None) -> NoReturn:
+        """Raise AssertionError; `expected` follows the name of the subject, as in `to contain 'x'`."""
         raise NotImplementedError
 
-    def _judge(self, true: True_, what: str, timeout: float | None, hint: Callable[[], str] = str) -> None:
+    def _require(self, matches: Predicate, expected: str, timeout: float | None, hint: Callable[[], str] = str) -> None:
         __tracebackhide__ = True
-        if not self._until(lambda: any(map(true, self._readings())), timeout):
-            self._fail(what, hint(), timeout)
+        if not self._until(lambda: any(map(matches, self._variants())), timeout):
+            self._fail(expected, hint(), timeout)
 
-    def _judge_not(self, true: True_, what: str, timeout: float | None) -> None:
+    def _require_not(self, matches: Predicate, expected: str, timeout: float | None) -> None:
         __tracebackhide__ = True
-        if not self._until(lambda: not any(map(true, self._readings())), timeout):
-            self._fail(f"not {what}", "", timeout)
-        if cut := next((found[0] for text in self._readings() if (found := CUT.search(text))), ""):
-            told = f"\nthat is not known: {cut[1:-1].strip('… ')}; have the command print less, or write to a file and search that"
-            self._fail(f"not {what}", told, timeout)
+        if not self._until(lambda: not any(map(matches, self._variants())), timeout):
+            self._fail(f"not {expected}", "", timeout)
+        if omitted := next((match[0] for text in self._variants() if (match := OMITTED.search(text))), ""):
+            how_much = omitted[1:-1].strip("… ")
+            details = f"\nthis cannot be known: {how_much}; let the command print less, or search a file that it writes"
+            self._fail(f"not {expected}", details, timeout)
 
     def _nearest(self, text: str) -> str:
         if "\n" in text:
             return ""
-        rows = [row for reading in self._readings() for row in reading[:100_000].splitlines()]
+        rows = [row for variant in self._variants() for row in variant[:100_000].splitlines()]
         near = difflib.get_close_matches(text, rows, 1, 0.5)
         return f"\nnearest line: {_quoted(near[0])}" if near else ""
 
     def _equal(self, text: str, timeout: float | None) -> None:
         __tracebackhide__ = True
-        if not self._until(lambda: text in self._readings(), timeout):
-            got = self._readings()[-1]
-            shown = _diff(text, got) or f"expected {text[-80:]!r} at the end, got {got[-80:]!r}"
-            self._fail("to equal what was expected", f"\n{shown}", timeout)
+        if not self._until(lambda: text in self._variants(), timeout):
+            got = self._variants()[-1]
+            difference = _diff(text, got) or f"expected {text[-80:]!r} at the end, got {got[-80:]!r}"
+            self._fail("to equal the expected text", f"\n{difference}", timeout)
 
     def _snapshot(self, name: str, timeout: float | None) -> None:
         __tracebackhide__ = True
         session = getattr(self.source, "session", self.source)
-        kept = getattr(session, "snapshots", None)
-        if kept is None:
-            raise TypeError("a snapshot is of something that the session gave: a result, a screen, e2e.mask(text)")
-        path = kept.path(name)
+        snapshots = getattr(session, "snapshots", None)
+        if snapshots is None:
+            raise TypeError("to_match_snapshot needs a result, its output, a screen, or a text from e2e.mask(text)")
+        path = snapshots.path(name)
 
         def current() -> str:
-            return str(normal(session.mask(session.hide(strip(self._readings()[-1])))))
+            return str(with_final_newline(session.mask(session.hide(strip(self._variants()[-1])))))
 
-        if kept.update:
-            if kept.read(path) != (text := current()):
-                kept.write(path, text)
+        if snapshots.update:
+            if snapshots.read(path) != (text := current()):
+                snapshots.write(path, text)
                 session.note(f"wrote the snapshot {path.name}")
             return
-        expected = kept.read(path)
+        expected = snapshots.read(path)
         if expected is None:
             self._fail(
                 f"to match the snapshot {path}, which does not exist", "\npytest --e2e-update writes it", timeout
             )
         if not self._until(lambda: current() == expected, timeout):
-            more = f"\n{_diff(expected, current())}\npytest --e2e-update accepts it"
-            self._fail(f"to match the snapshot {path}", more, timeout)
+            details = f"\n{_diff(expected, current())}\npytest --e2e-update accepts the new text"
+            self._fail(f"to match the snapshot {path}", details, timeout)
 
 
 class TextExpectation(_Expectation):
-    """Also for `result.stdout` and `result.stderr`, which know the command that they came from."""
+    """Expectations of a text. For `result.stdout` and `result.stderr` a failure also shows the command."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self.source = getattr(text, "source", None)
 
-    def _readings(self) -> Sequence[str]:
+    def _variants(self) -> Sequence[str]:
         return (self._text,)
 
     def to_contain(self, text: str) -> None:
         __tracebackhide__ = True
-        self._judge(lambda shown: text in shown, f"to contain {_quoted(text)}", None, lambda: self._nearest(text))
+        self._require(lambda output: text in output, f"to contain {_quoted(text)}", None, lambda: self._nearest(text))
 
     def not_to_contain(self, text: str) -> None:
-        """Fails also if some of the text was not kept, because then nobody knows."""
+        """Fails also if some of the text was not kept, because the missing part could match."""
         __tracebackhide__ = True
-        self._judge_not(lambda shown: text in shown, f"to contain {_quoted(text)}", None)
+        self._require_not(lambda output: text in output, f"to contain {_quoted(text)}", None)
 
     def to_match(self, pattern: str, flags: int = re.MULTILINE) -> None:
-        """Somewhere; `^` and `$` are the ends of a line."""
+        """The pattern matches anywhere in the text; `^` and `$` match at the ends of each line."""
         __tracebackhide__ = True
-        self._judge(lambda shown: re.search(pattern, shown, flags) is not None, f"to match /{pattern}/", None)
+        self._require(lambda output: re.search(pattern, output, flags) is not None, f"to match /{pattern}/", None)
 
     def not_to_match(self, pattern: str, flags: int = re.MULTILINE) -> None:
-        """Fails also if some of the text was not kept, because then nobody knows."""
+        """Fails also if some of the text was not kept, because the missing part could match."""
         __tracebackhide__ = True
-        self._judge_not(lambda shown: re.search(pattern, shown, flags) is not None, f"to match /{pattern}/", None)
+        self._require_not(lambda output: re.search(pattern, output, flags) is not None, f"to match /{pattern}/", None)
 
     def to_equal(self, text: str) -> None:
         __tracebackhide__ = True
@@ -184,32 +184,34 @@ class TextExpectation(_Expectation):
 
     def to_be_empty(self) -> None:
         __tracebackhide__ = True
-        if any(self._readings()):
+        if any(self._variants()):
             self._fail("to be empty")
 
     def to_match_snapshot(self, name: str = "") -> None:
-        """Equal, once masked, to a file beside the test, which `pytest --e2e-update` writes."""
+        """The masked text equals a file next to the test; `pytest --e2e-update` writes that file."""
         __tracebackhide__ = True
         self._snapshot(name, None)
 
-    def _fail(self, what: str, more: str = "", timeout: float | None = None) -> NoReturn:
+    def _fail(self, expected: str, details: str = "", timeout: float | None = None) -> NoReturn:
         __tracebackhide__ = True
         name = getattr(self._text, "stream", "") or "the text"
         command = getattr(self.source, "command", "")
-        cut = "\n(the output was too long to be kept whole)" if CUT.search(self._text) else ""
+        omitted = (
+            "\n(some of the output was not kept, because there was too much)" if OMITTED.search(self._text) else ""
+        )
         got = f"{name} was empty" if not self._text else f"{name} was:\n{_indented(_short(strip(self._text)))}"
-        fail(f"expected {name} {what}{more}{cut}\n{quoted_command(command)}{got}", self.source)
+        fail(f"expected {name} {expected}{details}{omitted}\n{quoted_command(command)}{got}", self.source)
 
 
 class ResultExpectation(TextExpectation):
-    """Of how a command ended, and of what it printed on either stream."""
+    """Expectations of a finished command: its exit code, and its output on either stream."""
 
     def __init__(self, result: Result) -> None:
         super().__init__("")
         self.source = self._result = result
 
-    def _readings(self) -> Sequence[str]:
-        return self._result.readings()
+    def _variants(self) -> Sequence[str]:
+        return self._result.variants()
 
     def to_succeed(self) -> None:
         __tracebackhide__ = True
@@ -217,7 +219,7 @@ class ResultExpectation(TextExpectation):
             self._fail_end("to succeed")
 
     def to_fail(self) -> None:
-        """With an exit code of its own; a command that had to be ended did not fail, it hung."""
+        """The command exited with a code other than 0. A command that timed out does not count as failed."""
         __tracebackhide__ = True
         if self._result.exit_code == 0 or self._result.timed_out is not None:
             self._fail_end("to fail")
@@ -230,37 +232,41 @@ class ResultExpectation(TextExpectation):
     def to_time_out(self) -> None:
         __tracebackhide__ = True
         if self._result.timed_out is None:
-            self._fail_end("to go on until its time-out")
+            self._fail_end("to run until its timeout")
 
-    def _fail_end(self, what: str) -> NoReturn:
+    def _fail_end(self, expected: str) -> NoReturn:
         __tracebackhide__ = True
-        one = self._result
-        fail(f"expected the command {what}, but it {_ended(one)}\n{quoted_command(one.command)}", one)
+        result = self._result
+        fail(f"expected the command {expected}, but it {_ended(result)}\n{quoted_command(result.command)}", result)
 
-    def _fail(self, what: str, more: str = "", timeout: float | None = None) -> NoReturn:
+    def _fail(self, expected: str, details: str = "", timeout: float | None = None) -> NoReturn:
         __tracebackhide__ = True
-        fail_with_output(f"expected the output {what}{more}", self._result)
+        fail_with_output(f"expected the output {expected}{details}", self._result)
 
 
 class _Waiting(_Expectation):
-    """For a program that may still run: waits until it is as expected, at most `timeout` seconds."""
+    """Expectations of a program that may still run; each waits up to `timeout` seconds."""
 
     def to_contain(self, text: str, timeout: float | None = None) -> None:
         __tracebackhide__ = True
-        self._judge(lambda shown: text in shown, f"to contain {_quoted(text)}", timeout, lambda: self._nearest(text))
+        self._require(
+            lambda output: text in output, f"to contain {_quoted(text)}", timeout, lambda: self._nearest(text)
+        )
 
     def not_to_contain(self, text: str, timeout: float | None = None) -> None:
         __tracebackhide__ = True
-        self._judge_not(lambda shown: text in shown, f"to contain {_quoted(text)}", timeout)
+        self._require_not(lambda output: text in output, f"to contain {_quoted(text)}", timeout)
 
     def to_match(self, pattern: str, timeout: float | None = None, flags: int = re.MULTILINE) -> None:
-        """Somewhere; `^` and `$` are the ends of a line."""
+        """The pattern matches anywhere in the text; `^` and `$` match at the ends of each line."""
         __tracebackhide__ = True
-        self._judge(lambda shown: re.search(pattern, shown, flags) is not None, f"to match /{pattern}/", timeout)
+        self._require(lambda output: re.search(pattern, output, flags) is not None, f"to match /{pattern}/", timeout)
 
     def not_to_match(self, pattern: str, timeout: float | None = None, flags: int = re.MULTILINE) -> None:
         __tracebackhide__ = True
-        self._judge_not(lambda shown: re.search(pattern, shown, flags) is not None, f"to match /{pattern}/", timeout)
+        self._require_not(
+            lambda output: re.search(pattern, output, flags) is not None, f"to match /{pattern}/", timeout
+        )
 
     def to_equal(self, text: str, timeout: float | None = None) -> None:
         __tracebackhide__ = True
@@ -268,41 +274,41 @@ class _Waiting(_Expectation):
 
     def to_be_empty(self, timeout: float | None = None) -> None:
         __tracebackhide__ = True
-        if not self._until(lambda: not any(self._readings()), timeout):
+        if not self._until(lambda: not any(self._variants()), timeout):
             self._fail("to be empty", "", timeout)
 
     def to_match_snapshot(self, name: str = "", timeout: float | None = None) -> None:
-        """Equal, once masked, to a file beside the test, which `pytest --e2e-update` writes as it is then."""
+        """The masked text equals a file next to the test; `pytest --e2e-update` writes it without waiting."""
         __tracebackhide__ = True
         self._snapshot(name, timeout)
 
     def to_succeed(self, timeout: float | None = None) -> None:
-        """It ends, with exit code 0."""
+        """The program exits with code 0."""
         __tracebackhide__ = True
         self._ends(lambda code: code == 0, "0", timeout)
 
     def to_fail(self, timeout: float | None = None) -> None:
-        """It ends, with another exit code than 0."""
+        """The program exits with a code other than 0."""
         __tracebackhide__ = True
-        self._ends(lambda code: code != 0, "another code than 0", timeout)
+        self._ends(lambda code: code != 0, "a code other than 0", timeout)
 
     def to_exit_with(self, code: int, timeout: float | None = None) -> None:
         __tracebackhide__ = True
-        self._ends(lambda found: found == code, str(code), timeout)
+        self._ends(lambda actual: actual == code, str(code), timeout)
 
-    def _ends(self, true: Callable[[int], bool], what: str, timeout: float | None) -> None:
+    def _ends(self, accepts: Callable[[int], bool], expected: str, timeout: float | None) -> None:
         __tracebackhide__ = True
         code = self._exit_code(timeout)
-        if code is None or not true(code):
-            state = "still runs" if code is None else f"exited with {code}"
-            self._fail(f"of a program that exits with {what}; it {state}", "", timeout)
+        if code is None or not accepts(code):
+            state = "is still running" if code is None else f"exited with {code}"
+            self._fail(f"of a program that exits with {expected}; it {state}", "", timeout)
 
     def _exit_code(self, timeout: float | None) -> int | None:
         raise NotImplementedError
 
 
 class ScreenExpectation(_Waiting):
-    """Waits: a terminal program draws when it likes. Text counts also where the terminal wrapped it."""
+    """Expectations of a terminal. Each waits; text also matches across rows that the terminal wrapped."""
 
     def __init__(self, screen: View | Terminal) -> None:
         view: Any = getattr(screen, "screen", screen)
@@ -310,89 +316,91 @@ class ScreenExpectation(_Waiting):
         self._terminal: Terminal = view.terminal
         self.source = self._terminal
 
-    def _readings(self) -> Sequence[str]:
-        return self._view.readings()
+    def _variants(self) -> Sequence[str]:
+        return self._view.variants()
 
-    def _until(self, true: Callable[[], bool], timeout: float | None) -> bool:
-        return self._view.until(lambda _: true(), timeout)
+    def _until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+        return self._view.until(lambda _: condition(), timeout)
 
     def to_contain(self, text: str, timeout: float | None = None, style: str = "") -> None:
-        """With `style`, as in `bold red`, in a place where all of the text has it."""
+        """The text is shown; with `style`, such as `bold red`, in a place where every character has that style."""
         __tracebackhide__ = True
         if not style:
-            self._judge(lambda shown: text in shown, f"to show {_quoted(text)}", timeout)
+            self._require(lambda output: text in output, f"to show {_quoted(text)}", timeout)
             return
         wanted, screen = styles.parse(style), self._terminal.screen
-        if not self._until(lambda: any(found >= wanted for found in styles.of(text, screen.styles)), timeout):
-            found = ", ".join(map(styles.shown, styles.of(text, screen.styles))) or "not shown"
-            self._fail(f"to show {_quoted(text)} as {style}", f"\nit is {found}", timeout)
+        if not self._until(lambda: any(wanted <= actual for actual in styles.styles_of(text, screen.styles)), timeout):
+            actual = ", ".join(map(styles.describe, styles.styles_of(text, screen.styles))) or "not shown"
+            self._fail(f"to show {_quoted(text)} as {style}", f"\nit is {actual}", timeout)
 
     def not_to_contain(self, text: str, timeout: float | None = None) -> None:
-        """Waits until it is gone."""
+        """The text is not shown; waits until it is gone."""
         __tracebackhide__ = True
-        self._judge_not(lambda shown: text in shown, f"to show {_quoted(text)}", timeout)
+        self._require_not(lambda output: text in output, f"to show {_quoted(text)}", timeout)
 
     to_show, not_to_show = to_contain, not_to_contain
 
     def to_have_cursor_at(self, column: int, row: int, timeout: float | None = None) -> None:
-        """Counted from 0, at the top left of the screen."""
+        """The cursor is at this position, counted from 0 at the top left of the screen."""
         __tracebackhide__ = True
         screen = self._terminal.screen
         if not self._until(lambda: screen.cursor[:2] == (column, row), timeout):
-            more = "\nit is at column {}, row {}".format(*screen.cursor[:2])
-            self._fail(f"to have its cursor at column {column}, row {row}", more, timeout)
+            details = "\nit is at column {}, row {}".format(*screen.cursor[:2])
+            self._fail(f"to have its cursor at column {column}, row {row}", details, timeout)
 
     def _exit_code(self, timeout: float | None) -> int | None:
         return self._terminal.wait(timeout)
 
-    def _fail(self, what: str, more: str = "", timeout: float | None = None) -> NoReturn:
+    def _fail(self, expected: str, details: str = "", timeout: float | None = None) -> NoReturn:
         __tracebackhide__ = True
         code = self._terminal.exit_code
-        ended = f"\nthe program has ended with {code}" if code is not None else ""
-        seconds = self._terminal.patience if timeout is None else timeout
-        name = {"Scrollback": "the scrollback", "Since": "what came since the mark"}.get(type(self._view).__name__)
+        ended = f"\nthe program exited with {code}" if code is not None else ""
+        seconds = self._terminal.timeout if timeout is None else timeout
+        names = {"Scrollback": "the scrollback", "ScreenSince": "the output since the mark"}
+        name = names.get(type(self._view).__name__, "the screen")
         fail(
-            f"expected {name or 'the screen'} {what} within {seconds:g} s{more}{ended}\n{quoted_command(self._terminal.command)}"
-            f"{name or 'the screen'} was:\n{_indented(_short(self._view.text))}",
+            f"expected {name} {expected} within {seconds:g} s{details}{ended}\n{quoted_command(self._terminal.command)}"
+            f"{name} was:\n{_indented(_short(self._view.text))}",
             self._terminal,
         )
 
 
 class BackgroundExpectation(_Waiting):
-    """Waits for what a background program prints on either stream; what it must not have printed is judged at once."""
+    """Expectations of a background program, on either stream. Each waits, except those that begin with `not_`."""
 
-    def __init__(self, subject: Background | Printed) -> None:
+    def __init__(self, subject: Background | OutputSince) -> None:
         self._subject = subject
         self._background: Background
         background: Any = getattr(subject, "background", subject)
         self.source = self._background = background
 
-    def _readings(self) -> Sequence[str]:
-        return self._subject.readings()
+    def _variants(self) -> Sequence[str]:
+        return self._subject.variants()
 
-    def _until(self, true: Callable[[], bool], timeout: float | None) -> bool:
-        return self._background.until(true, timeout)
+    def _until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+        return self._background.until(condition, timeout)
 
-    def _judge_not(self, true: True_, what: str, timeout: float | None) -> None:
+    def _require_not(self, matches: Predicate, expected: str, timeout: float | None) -> None:
         __tracebackhide__ = True
-        # What was printed does not go away: there is nothing to wait for.
-        super()._judge_not(true, what, 0.0)
+        # Printed output does not go away, so there is nothing to wait for.
+        super()._require_not(matches, expected, 0.0)
 
     def to_print(self, text: str, timeout: float | None = None) -> None:
         __tracebackhide__ = True
-        self._judge(lambda shown: text in shown, f"to print {_quoted(text)}", timeout)
+        self._require(lambda output: text in output, f"to print {_quoted(text)}", timeout)
 
     def _exit_code(self, timeout: float | None) -> int | None:
         self._until(lambda: not self._background.running, timeout)
         return self._background.exit_code
 
-    def _fail(self, what: str, more: str = "", timeout: float | None = None) -> NoReturn:
+    def _fail(self, expected: str, details: str = "", timeout: float | None = None) -> NoReturn:
         __tracebackhide__ = True
-        one = self._background
-        fail(f"expected the background program {what}{more}\n{quoted_command(one.command)}", one)
+        program = self._background
+        fail(f"expected the background program {expected}{details}\n{quoted_command(program.command)}", program)
 
 
 def quoted_command(text: str) -> str:
+    """Return the command as indented lines with shell prompts: `  $ ` and then `  > `."""
     return "".join(f"  {'> ' if number else '$ '}{line}\n" for number, line in enumerate(text.splitlines()))
 
 

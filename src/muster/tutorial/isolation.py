@@ -1,10 +1,10 @@
-"""A place of its own for each test: home, XDG folders, tmux, git identity, work folder, environment; and what a test left behind.
+"""Give each test a sandbox (home, XDG folders, tmux, git identity, work folder, environment) and find what it leaves behind.
 
-Every process of a test carries two marks, so it is found however it detached itself: `MUSTER_E2E` in its environment, and a soft
-limit (bytes of POSIX message queues) that no other test has. A process that was started with `env -i setsid` still has the second.
+Every process of a test carries two tags, so it is found however it detached itself: `MUSTER_E2E` in its environment, and a
+soft limit (bytes of POSIX message queues) with a value that no other test has. `env -i setsid` removes only the first.
 
-The test holds a lock on a file in its folder. The lock goes with the process, so a later run knows which folders were left by a run
-that was killed, and sweeps them.
+The test process locks a file in its sandbox. The kernel releases the lock when the process dies, so a later run recognises
+sandboxes of killed runs and removes them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-MARK = "MUSTER_E2E"
-#: How long what ends by itself may take, after its test, until it counts as left behind.
-ENDING = 3.0
-#: All that comes in from outside, besides what the configuration names.
-PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "USER", "LOGNAME", "SHELL", "TZ")
+ENV_TAG = "MUSTER_E2E"
+#: Seconds that processes may take to exit by themselves after their test, before they count as left behind.
+EXIT_GRACE = 3.0
+#: Variables that tests inherit, besides those that the configuration names.
+INHERITED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "USER", "LOGNAME", "SHELL", "TZ")
 GITCONFIG = """[user]
 \tname = Test User
 \temail = test@example.invalid
@@ -39,36 +39,36 @@ GITCONFIG = """[user]
 [commit]
 \tgpgSign = false
 """
-CONNECT = '[commands.create]\nconnect_command = "muster-e2e-connect"\n'
+MUSTER_CONFIG = '[commands.create]\nconnect_command = "muster-e2e-connect"\n'
 
 
 class Process(NamedTuple):
     pid: int
     parents: tuple[int, ...]
     command: str
-    started: str  # in ticks since boot: with the pid, a name that is never given twice
+    started: str  # in ticks since boot; with the pid this identifies a process even if the pid is reused
 
 
-class Territory:
-    """The folder of one test and the processes that belong to it, while it runs or after it was killed."""
+class SandboxProcesses:
+    """The folder of one test and the processes and tmux servers that belong to it, even after the test was killed."""
 
     def __init__(self, root: Path, tag: int) -> None:
         self.root, self.control, self.tag = root, root / "control", tag
         self.env: dict[str, str] = {key: value for key, value in os.environ.items() if key not in ("TMUX", "TMUX_PANE")}
 
     def processes(self) -> list[Process] | None:
-        """Those that are left of this test; None where this system does not tell."""
+        """Return the live processes of this test; None if the system has no /proc."""
         if not os.path.isdir("/proc/self"):
             return None
-        mark, name = f"{MARK}={self.control}".encode(), f"{MARK}=".encode()
-        found = []
+        own_tag, prefix = f"{ENV_TAG}={self.control}".encode(), f"{ENV_TAG}=".encode()
+        live = []
         for entry in os.listdir("/proc"):
             if not entry.isdigit():
                 continue
             try:
                 with open(f"/proc/{entry}/environ", "rb") as file:
-                    marks = [word for word in file.read().split(b"\0") if word.startswith(name)]
-                if mark not in marks and (marks or not self.tag or _tag_of(entry) != self.tag):
+                    env_tags = [word for word in file.read().split(b"\0") if word.startswith(prefix)]
+                if own_tag not in env_tags and (env_tags or not self.tag or _tag_of(entry) != self.tag):
                     continue
                 with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as text:
                     fields = text.read().rpartition(")")[2].split()
@@ -78,12 +78,12 @@ class Territory:
                 continue
             if fields[0] != "Z":
                 command = b" ".join(words).decode("utf-8", "replace")
-                found.append(Process(int(entry), _ancestors(int(fields[1])), command[:200], fields[19]))
-        return found
+                live.append(Process(int(entry), _ancestors(int(fields[1])), command[:200], fields[19]))
+        return live
 
     def sessions(self) -> list[tuple[int, str]]:
-        """tmux sessions whose server has its socket in here: the server's pid, and a name with the socket."""
-        found = []
+        """Return the tmux sessions whose server's socket is in this folder: the server's pid, and `NAME on SOCKET`."""
+        sessions = []
         for folder, _, names in os.walk(self.root):
             for name in names:
                 path = os.path.join(folder, name)
@@ -94,11 +94,11 @@ class Territory:
                     continue
                 for line in self._tmux(path, "list-sessions", "-F", "#{pid} #{session_name}").splitlines():
                     pid, _, name = line.partition(" ")
-                    found.append((int(pid), f"{name} on {path}"))
-        return found
+                    sessions.append((int(pid), f"{name} on {path}"))
+        return sessions
 
     def _tmux(self, socket: str, *words: str) -> str:
-        """Output of a tmux command; empty if there is no server at the socket."""
+        """Return the output of a tmux command; empty if no server listens on the socket."""
         argv = ["tmux", "-S", socket, "-f", "/dev/null", *words]
         try:
             done = subprocess.run(argv, capture_output=True, text=True, timeout=5, check=False, env=self.env)
@@ -107,36 +107,36 @@ class Territory:
         return done.stdout if done.returncode == 0 else ""
 
     def leaks(self) -> list[str]:
-        """Processes and sessions that are still there, each in a line; those inside a session are not named again.
+        """Return the processes and tmux sessions that are still alive, one line each.
 
-        What is about to end by itself has a moment to do so.
+        Processes inside a session are not listed separately. Processes get EXIT_GRACE seconds to exit by themselves.
         """
-        deadline = time.monotonic() + ENDING
+        deadline = time.monotonic() + EXIT_GRACE
         while True:
             sessions = self.sessions()
             servers = {pid for pid, _ in sessions}
-            left = []
-            for one in self.processes() or []:
-                ours = str(self.control) in one.command or "muster.tutorial.record" in one.command
-                if not ours and not servers.intersection((one.pid, *one.parents)):
-                    left.append(f"process {one.pid}: {one.command}")
-            if not left or time.monotonic() > deadline:
-                return [*(f"tmux session {line}" for _, line in sessions), *left]
+            leaked = []
+            for process in self.processes() or []:
+                ours = str(self.control) in process.command or "muster.tutorial.record" in process.command
+                if not ours and not servers.intersection((process.pid, *process.parents)):
+                    leaked.append(f"process {process.pid}: {process.command}")
+            if not leaked or time.monotonic() > deadline:
+                return [*(f"tmux session {line}" for _, line in sessions), *leaked]
             time.sleep(0.05)
 
     def end(self) -> None:
-        """End every process of the test, each by its id, and the tmux servers in here."""
+        """End every process of the test, each by its pid, and its tmux servers."""
         for socket in {line.partition(" on ")[2] for _, line in self.sessions()}:
             self._tmux(socket, "kill-server")
-        for sign, patience in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 5.0)):
-            deadline = time.monotonic() + patience
-            told: set[tuple[int, str]] = set()
-            while left := self.processes():
-                for one in left:
-                    if (one.pid, one.started) not in told:
-                        told.add((one.pid, one.started))
+        for sign, seconds in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 5.0)):
+            deadline = time.monotonic() + seconds
+            signalled: set[tuple[int, str]] = set()
+            while alive := self.processes():
+                for process in alive:
+                    if (process.pid, process.started) not in signalled:
+                        signalled.add((process.pid, process.started))
                         try:
-                            os.kill(one.pid, sign)
+                            os.kill(process.pid, sign)
                         except (ProcessLookupError, PermissionError):
                             pass
                 if time.monotonic() > deadline:
@@ -144,15 +144,15 @@ class Territory:
                 time.sleep(0.02)
 
     def remove(self) -> None:
-        """Remove the folder with everything in it, also what a test made unreadable."""
-        _open_up(str(self.root))
-        for folder, names, _ in os.walk(self.root):  # from the top: each folder is opened before it is entered
+        """Remove the folder and everything in it, including files that a test made unreadable."""
+        _make_accessible(str(self.root))
+        for folder, names, _ in os.walk(self.root):  # top-down, so that each folder is readable before it is entered
             for name in names:
-                _open_up(os.path.join(folder, name))
+                _make_accessible(os.path.join(folder, name))
         shutil.rmtree(self.root, ignore_errors=True)
 
 
-def _open_up(path: str) -> None:
+def _make_accessible(path: str) -> None:
     try:
         if not os.path.islink(path):
             os.chmod(path, 0o700)
@@ -160,45 +160,45 @@ def _open_up(path: str) -> None:
         pass
 
 
-class Place(Territory):
-    """The folders and the environment of a test that runs."""
+class Sandbox(SandboxProcesses):
+    """The folders and the environment of a running test."""
 
     def __init__(self, outer: Mapping[str, str], passed: Iterable[str] = (), keep: bool = False) -> None:
-        # A socket's path has 107 bytes at most, and tmux sockets live in here.
+        # The path of a socket is limited to 107 bytes, and tmux sockets are created in this folder.
         super().__init__(Path(tempfile.mkdtemp(prefix=PREFIX, dir=_base())), _new_tag())
         self.home, self.work, self.tmp, self.run = (self.root / name for name in ("home", "work", "tmp", "run"))
         for folder in (self.home, self.work, self.tmp, self.run, self.control):
             folder.mkdir(mode=0o700)
-        self._lock = _claim(self.control / OWNER, {"pid": os.getpid(), "tag": self.tag, "keep": keep})
+        self._lock = _create_locked(self.control / OWNER, {"pid": os.getpid(), "tag": self.tag, "keep": keep})
         self.env = self._environment(outer, passed)
         (self.home / ".gitconfig").write_text(GITCONFIG)
         config = self.home / ".config" / "muster"
         config.mkdir(parents=True)
-        (config / "config.toml").write_text(CONNECT)
+        (config / "config.toml").write_text(MUSTER_CONFIG)
 
-    def marked(self, argv: Sequence[str]) -> list[str]:
-        """The command, run with the limit that marks the processes of this test."""
+    def tagged(self, argv: Sequence[str]) -> list[str]:
+        """Wrap a command so that it runs with the soft limit that tags the processes of this test."""
         return ["bash", "-c", 'ulimit -S -q "$0" 2>/dev/null; exec "$@"', str(self.tag), *argv] if self.tag else [*argv]
 
     def remove(self) -> None:
         super().remove()
-        self.release()
+        self.unlock()
 
-    def release(self) -> None:
-        """Let go of the folder: from now on it is nobody's."""
+    def unlock(self) -> None:
+        """Unlock the folder."""
         if self._lock >= 0:
             os.close(self._lock)
-            _HELD.remove(self._lock)
+            _LOCKS.remove(self._lock)
             self._lock = -1
 
-    def kept(self) -> None:
-        """Leave the folder to the user: no later run sweeps it."""
+    def keep_folder(self) -> None:
+        """Leave the folder to the user: no later run removes it."""
         (self.control / OWNER).unlink(missing_ok=True)
-        self.release()
+        self.unlock()
 
     def _environment(self, outer: Mapping[str, str], passed: Iterable[str]) -> dict[str, str]:
-        env = {name: outer[name] for name in (*PASSED, *passed) if name in outer}
-        # The programs of the environment that runs the tests come first: the one under test is usually there.
+        env = {name: outer[name] for name in (*INHERITED, *passed) if name in outer}
+        # The environment that runs the tests comes first, because the program under test is usually installed there.
         env["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), env.get("PATH", os.defpath)])
         if not env.get("LC_ALL") and not env.get("LANG"):
             env["LANG"] = "C.UTF-8"
@@ -215,12 +215,12 @@ class Place(Territory):
             "GIT_CONFIG_GLOBAL": str(self.home / ".gitconfig"),
             "GIT_TERMINAL_PROMPT": "0",
             "TERM": "xterm-256color",
-            MARK: str(self.control),
+            ENV_TAG: str(self.control),
         }
         return env
 
 
-# Folders of tests that were killed
+# Sandboxes of killed runs
 
 PREFIX, OWNER = "e2e-", "owner"
 
@@ -230,52 +230,55 @@ def _base() -> str:
     return base if len(base) < 40 else "/tmp"
 
 
-def _claim(path: Path, facts: dict[str, object]) -> int:
-    """Write a file and lock it for the life of this process; returns its descriptor. No other process sees it unlocked."""
+def _create_locked(path: Path, facts: dict[str, object]) -> int:
+    """Create a file that is locked for the life of this process and return its descriptor.
+
+    It is locked before it appears under its name, so no other process sees it unlocked.
+    """
     part = path.with_name(f".{path.name}")
     fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX)
     os.write(fd, json.dumps(facts).encode())
     os.rename(part, path)
-    _HELD.append(fd)
-    _leave_to_parent()
+    _LOCKS.append(fd)
+    _close_locks_in_children()
     return fd
 
 
-#: The locks of this process.
-_HELD: list[int] = []
+#: File descriptors of the locks that this process holds.
+_LOCKS: list[int] = []
 
 
 @functools.cache
-def _leave_to_parent() -> None:
-    """Close the locks in forked children: one that runs no program would hold them when the test is gone."""
+def _close_locks_in_children() -> None:
+    """Close the locks in forked children: a child that never calls exec would hold them after the test process died."""
 
     def close() -> None:
-        while _HELD:
-            os.close(_HELD.pop())
+        while _LOCKS:
+            os.close(_LOCKS.pop())
 
     os.register_at_fork(after_in_child=close)
 
 
 def sweep() -> list[str]:
-    """End and remove what tests left whose process was killed; returns a line for each.
+    """End the processes and remove the sandboxes of tests whose process was killed; return one line for each.
 
-    Only folders of this user with the file that a test locks count, and only if nobody holds that lock any more.
+    Only folders that belong to this user and contain the owner file count, and only if nobody holds its lock.
     """
     swept = []
     for entry in sorted(os.listdir(_base())):
         root = Path(_base(), entry)
-        if not entry.startswith(PREFIX) or (facts := _left(root)) is None:
+        if not entry.startswith(PREFIX) or (facts := _abandoned(root)) is None:
             continue
         fd, tag, keep = facts
         try:
-            left = Territory(root, tag)
-            count = len(left.processes() or [])
-            left.end()
+            sandbox = SandboxProcesses(root, tag)
+            count = len(sandbox.processes() or [])
+            sandbox.end()
             if keep:
-                (left.control / OWNER).unlink(missing_ok=True)
+                (sandbox.control / OWNER).unlink(missing_ok=True)
             else:
-                left.remove()
+                sandbox.remove()
             ended = f", {count} process{'' if count == 1 else 'es'} ended" if count else ""
             swept.append(f"{root}{' (kept)' if keep else ''}{ended}")
         finally:
@@ -283,12 +286,15 @@ def sweep() -> list[str]:
     return swept
 
 
-def _left(root: Path) -> tuple[int, int, bool] | None:
-    """The locked owner file of a folder whose test is gone, its mark, and whether the folder is to be kept; None for all others."""
+def _abandoned(root: Path) -> tuple[int, int, bool] | None:
+    """Return, for a sandbox whose test process is gone: its owner file, now locked by us; its tag; whether to keep it.
+
+    None for any other folder.
+    """
     try:
         for folder in (root, root / "control"):
-            found = os.lstat(folder)
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            status = os.lstat(folder)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
                 return None
         fd = os.open(root / "control" / OWNER, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -296,7 +302,7 @@ def _left(root: Path) -> tuple[int, int, bool] | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         facts = json.loads(os.read(fd, 4096))
-        if os.fstat(fd).st_nlink:  # another run may have swept it while this one opened it
+        if os.fstat(fd).st_nlink:  # another run may have removed it after we opened it
             return fd, int(facts["tag"]), bool(facts["keep"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
@@ -305,7 +311,7 @@ def _left(root: Path) -> tuple[int, int, bool] | None:
 
 
 def _new_tag() -> int:
-    """A soft limit that no other test has, within what is allowed; 0 where there is no room for one."""
+    """Return a random value for the tagging soft limit; 0 if the hard limit leaves no room for one."""
     limit = getattr(resource, "RLIMIT_MSGQUEUE", None)
     if limit is None:
         return 0
@@ -315,7 +321,7 @@ def _new_tag() -> int:
 
 
 def _tag_of(pid: str) -> int:
-    """The mark of a process; 0 if it has none."""
+    """Return the tag of a process: its soft limit of message queue bytes; 0 if it cannot be read."""
     try:
         with open(f"/proc/{pid}/limits", encoding="ascii", errors="replace") as file:
             soft = next((line.split()[3] for line in file if line.startswith("Max msgqueue size")), "")
@@ -325,30 +331,31 @@ def _tag_of(pid: str) -> int:
 
 
 def _ancestors(pid: int) -> tuple[int, ...]:
-    found: list[int] = []
-    while pid > 1 and pid not in found:
-        found.append(pid)
+    """Return the process itself and its ancestors up to, but without, pid 1."""
+    ancestors: list[int] = []
+    while pid > 1 and pid not in ancestors:
+        ancestors.append(pid)
         try:
             with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as text:
                 pid = int(text.read().rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             break
-    return tuple(found)
+    return tuple(ancestors)
 
 
 def listing(folders: Iterable[str]) -> dict[str, frozenset[str]]:
-    """The names in each folder: what is compared to find files that a test left outside of its own."""
-    found = {}
+    """Return the names in each folder that can be read, for comparison by `new_files`."""
+    names = {}
     for folder in folders:
         try:
-            found[folder] = frozenset(os.listdir(folder))
+            names[folder] = frozenset(os.listdir(folder))
         except OSError:
             continue
-    return found
+    return names
 
 
-#: Names that appear by themselves in watched folders: other tests, test runners, interpreters.
-EXPECTED = (
+#: Prefixes of names that other tests, test runners and interpreters create in watched folders.
+IGNORED_PREFIXES = (
     "e2e-",
     "pytest-",
     ".pytest_cache",
@@ -361,11 +368,11 @@ EXPECTED = (
 )
 
 
-def strays(before: Mapping[str, frozenset[str]], after: Mapping[str, frozenset[str]]) -> list[str]:
-    """Files that appeared outside the test's own folder, each in a line."""
+def new_files(before: Mapping[str, frozenset[str]], after: Mapping[str, frozenset[str]]) -> list[str]:
+    """Return the files that appeared between two listings, one line each."""
     return [
         f"file {os.path.join(folder, name)}"
         for folder, names in sorted(after.items())
         for name in sorted(names - before.get(folder, frozenset()))
-        if not name.startswith(EXPECTED)
+        if not name.startswith(IGNORED_PREFIXES)
     ]

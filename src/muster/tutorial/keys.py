@@ -1,10 +1,10 @@
-"""Names of keys, and the arguments with which tmux sends them."""
+"""Translate the names of keys into arguments of `tmux send-keys`."""
 
 from __future__ import annotations
 
 import re
 
-#: The names that people use, in lower case and without `-` and `_`, as tmux calls them.
+#: Maps the names that people use, in lower case and without `-` and `_`, to tmux's names.
 NAMES = {
     "esc": "Escape",
     "escape": "Escape",
@@ -44,14 +44,14 @@ MODIFIERS = {
     "shift": "S",
     "s": "S",
 }
-#: Keys that send one character. A terminal has no code for most of them together with Ctrl or Shift.
-PLAIN = frozenset({"Escape", "Enter", "Tab", "Space", "BSpace"})
-#: The characters besides letters that have a code with Ctrl.
+#: Keys that send a single character. Terminals have no code for most of them combined with Ctrl or Shift.
+SINGLE_CHARACTER = frozenset({"Escape", "Enter", "Tab", "Space", "BSpace"})
+#: Characters other than letters that have a code with Ctrl.
 CONTROLS = frozenset("@[\\]^_/-?")
 
 
 def arguments(key: str) -> tuple[str, ...]:
-    """Return the arguments of `tmux send-keys` that send one key. ValueError for a key that a terminal cannot send."""
+    """Return the arguments of `tmux send-keys` for one key. Raises ValueError if a terminal cannot send it."""
     if len(key) == 1:
         return ("-l", "--", key)
     *words, last = re.split(r"[-+](?=.)", key)
@@ -64,13 +64,13 @@ def arguments(key: str) -> tuple[str, ...]:
         name, pressed = f"F{int(last[1:]) - 12}", {"S"}
     if not name or "" in pressed or len(pressed) != len(words or pressed):
         raise ValueError(
-            f"there is no key {key!r}; keys are like Enter, Esc, Up, PageUp, Ctrl-C, Alt-x, Shift-Tab, F1, or one character; "
-            "type() takes text"
+            f"unknown key {key!r}: use names like Enter, Esc, Up, PageUp, Ctrl-C, Alt-x, Shift-Tab, F1, or one character; "
+            "type() sends text"
         )
-    return ("--", _with(name, pressed, key))
+    return ("--", _with_modifiers(name, pressed, key))
 
 
-def _with(name: str, pressed: set[str], key: str) -> str:
+def _with_modifiers(name: str, pressed: set[str], key: str) -> str:
     """Return tmux's name for a key with modifiers."""
     if name == "Tab" and "S" in pressed:
         name, pressed = "BTab", pressed - {"S"}
@@ -87,10 +87,12 @@ def _with(name: str, pressed: set[str], key: str) -> str:
             if not name.isalpha():
                 raise _no_code(key)
             name, pressed = name.upper(), pressed - {"S"}
-    elif (name == "BTab" and pressed) or (name in PLAIN and pressed - {"M"} and (name, pressed) != ("Space", {"C"})):
+    elif (name == "BTab" and pressed) or (
+        name in SINGLE_CHARACTER and pressed - {"M"} and (name, pressed) != ("Space", {"C"})
+    ):
         raise _no_code(key)
     return "-".join([*(letter for letter in "CMS" if letter in pressed), name])
 
 
 def _no_code(key: str) -> ValueError:
-    return ValueError(f"a terminal has no code for {key!r}: a program would not see a key of its own")
+    return ValueError(f"terminals have no code for {key!r}: a program could not tell it from another key")

@@ -1,4 +1,4 @@
-"""What must not show: secrets, hidden everywhere; and what differs from run to run, masked where a test asks for it."""
+"""Hide secrets in everything that is written, and mask values that differ from run to run where a test asks for it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import re
 from collections.abc import Iterable
 
 HIDDEN = "****"
-#: A shorter value is no secret: hiding every "1" would hide the transcript.
+#: Shorter values are not treated as secrets: hiding every "1" would make the transcript useless.
 SHORTEST = 4
 
-#: What changes from run to run, in the order in which it is looked for.
+#: Patterns of values that change from run to run and their replacements, applied in this order.
 MASKS: tuple[tuple[str, str], ...] = (
     (r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b", "<uuid>"),
     (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?", "<time>"),
     (r"\b\d{4}-\d\d-\d\d\b", "<date>"),
     (r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b", "<time>"),
     (r"\b\d+(?:\.\d+)? ?(?:ms|µs|us|ns|s|sec|seconds?|minutes?|min|hours?|h)\b", "<duration>"),
-    # An id may have digits only: one in thirty of git's short hashes has. A number with a fraction is no id.
+    # Digits alone can be an id, as in one of thirty short git hashes, but not if they are part of a decimal number.
     (r"(?<![\d.,])\b(?=[0-9a-f]*[0-9])[0-9a-f]{7,64}\b(?![.,]\d)", "<id>"),
     (r"\b[pP][iI][dD][ =:]+\d+\b", "<pid>"),
 )
 
 
 class Masks:
-    """The built-in masks, those of the project, and the folders of one test."""
+    """The masks of one test: built-in patterns, patterns of the project, and the folders of the test."""
 
     def __init__(self, paths: Iterable[tuple[str, str]] = (), more: Iterable[tuple[str, str]] = ()) -> None:
         # The longest path first, so that a folder inside another keeps its own name.
@@ -31,7 +31,7 @@ class Masks:
         self._patterns = [(re.compile(pattern), name) for pattern, name in (*more, *MASKS)]
 
     def add(self, pattern: str, name: str) -> None:
-        """Show what matches as `name`; looked for before the built-in ones."""
+        """Replace matches of the pattern by `name`, before the built-in masks are applied."""
         self._patterns.insert(0, (re.compile(pattern), name))
 
     def apply(self, text: str) -> str:
@@ -42,17 +42,17 @@ class Masks:
         return text
 
 
-#: What a program may send between two characters of a text that it shows: colours, movements, the end of a row.
+#: What a program may send between two characters of a text on the screen: colours, cursor movements, row ends.
 _SEQUENCE = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][0-9A-Z]| \r|[\r\x08]"
 _ROW_END = r"|\n {0,4}"
-#: The beginning of such a sequence, at the end of what has come so far.
+#: An incomplete sequence of this kind at the end of the data.
 _BEGUN = re.compile(rb"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*\x1b?|[()])?| )\Z")
 
 
 class Secrets:
-    """Values that never reach a file. A value of several lines is hidden line by line too.
+    """Values to hide in every file. Each line of a multi-line value is hidden as well.
 
-    A value is found also where a terminal program colours it, moves the cursor inside it or wraps it.
+    A value is found even if a terminal program colours it, moves the cursor inside it, or wraps it.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
@@ -62,17 +62,17 @@ class Secrets:
         self.add(values)
 
     def add(self, values: Iterable[str], shortest: int = SHORTEST) -> None:
-        """Hide these as well, from now on."""
+        """Hide these values too, from now on."""
         parts = {part.strip() for value in values for part in (value, *value.splitlines())}
         known = {*self.values, *(part for part in parts if len(part) >= shortest)}
         self.values = sorted(known, key=lambda value: (-len(value), value))
-        self._found = [re.compile(_spaced(value, _gap(value))) for value in self.values]
+        self._found = [re.compile(_with_gaps(value, _gap(value))) for value in self.values]
         self._found_bytes = []
         for value in self.values:
-            # Bytes as characters of the same number: one pattern serves for both.
+            # latin-1 maps each byte to one character, so the pattern can be built as text.
             data, gap = value.encode("utf-8", "surrogateescape"), _gap(value).encode()
             self._found_bytes.append(
-                (data, re.compile(_spaced(data.decode("latin-1"), _gap(value)).encode("latin-1")), re.compile(gap))
+                (data, re.compile(_with_gaps(data.decode("latin-1"), _gap(value)).encode("latin-1")), re.compile(gap))
             )
 
     def hide(self, text: str) -> str:
@@ -85,13 +85,13 @@ class Secrets:
             data = pattern.sub(HIDDEN.encode(), data)
         return data
 
-    def held(self, data: bytes) -> int:
-        """How many bytes at the end of `data` could be the beginning of a secret whose rest is still to come."""
+    def pending_bytes(self, data: bytes) -> int:
+        """Return how many bytes at the end of `data` could be the start of a secret whose rest has not arrived yet."""
         most = 0
         for value, _, gap in self._found_bytes:
             at = data.find(value[:1], max(0, len(data) - 8 * len(value) - 256))
             while 0 <= at < len(data) - most:
-                if _begins(data, at, value, gap):
+                if _ends_inside(data, at, value, gap):
                     most = len(data) - at
                     break
                 at = data.find(value[:1], at + 1)
@@ -99,16 +99,16 @@ class Secrets:
 
 
 def _gap(value: str) -> str:
-    # A short value over several rows is more likely a column of numbers than a wrapped secret.
+    # A short value spread over several rows is more likely a column of numbers than a wrapped secret.
     return f"(?:{_SEQUENCE}{_ROW_END if len(value) >= 2 * SHORTEST else ''})*"
 
 
-def _spaced(value: str, gap: str) -> str:
+def _with_gaps(value: str, gap: str) -> str:
     return gap.join(map(re.escape, value))
 
 
-def _begins(data: bytes, at: int, value: bytes, gap: re.Pattern[bytes]) -> bool:
-    """Whether `data` ends inside of the value that begins at `at`."""
+def _ends_inside(data: bytes, at: int, value: bytes, gap: re.Pattern[bytes]) -> bool:
+    """Return whether the value begins at `at` and `data` ends before it is complete."""
     for number in range(len(value)):
         if number and (skipped := gap.match(data, at)):
             at = skipped.end()
@@ -120,8 +120,8 @@ def _begins(data: bytes, at: int, value: bytes, gap: re.Pattern[bytes]) -> bool:
     return False
 
 
-class Hider:
-    """`Secrets` for a stream of bytes: one that comes in two pieces is hidden as well."""
+class StreamHider:
+    """Hides secrets in a stream of bytes, including those that arrive in two pieces."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
@@ -129,7 +129,7 @@ class Hider:
 
     def feed(self, data: bytes) -> bytes:
         data = self._secrets.hide_bytes(self._held + data)
-        cut = len(data) - self._secrets.held(data)
+        cut = len(data) - self._secrets.pending_bytes(data)
         data, self._held = data[:cut], data[cut:]
         return data
 

@@ -1,7 +1,7 @@
-"""Commands of a test: started, read while they run, ended with all they forked.
+"""Run the commands of a test: start them, read their output while they run, end them with everything they forked.
 
-One thread per test reads every pipe (`Pump`), so a program that prints a lot never waits for the test, and the transcript grows
-while the test does something else. Nothing is held beyond a limit, whatever a program prints.
+One thread per test reads every pipe (`OutputReader`). So a program that prints a lot never blocks on the test, and the
+transcript grows while the test does something else. The memory used for output is limited.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from typing import IO, Any, NamedTuple
 from . import transcript
 from .transcript import Transcript
 
-#: What is kept of each of stdout and stderr: the beginning and the end.
+#: Bytes kept of the beginning and of the end of each of stdout and stderr.
 HEAD, TAIL = 6 << 20, 2 << 20
 CHUNK = 1 << 16
-#: How long a command that ended may leave its output open (a daemon it forked has it) before the test goes on.
+#: Seconds to wait for more output after a command exited while a daemon that it forked still holds its pipes.
 LINGER = 0.3
+#: Seconds between SIGTERM and SIGKILL.
 GRACE = 2.0
 
 
 class Line(NamedTuple):
-    """One line of output: `stream` is "out" or "err", `t` the seconds since the test began."""
+    """One line of output. `stream` is "out" or "err"; `t` is in seconds since the test began."""
 
     stream: str
     text: str
@@ -37,13 +38,13 @@ class Line(NamedTuple):
 
 
 class Stream:
-    """One of the two streams of a command: its bytes up to the limit, and its lines for the transcript."""
+    """stdout or stderr of a command: keeps the bytes up to the limit, and writes lines to the transcript."""
 
     def __init__(self, name: str, pipe: IO[bytes], command: Command) -> None:
         self.name = name
         self.pipe = pipe
         self.command = command
-        self.over = False
+        self.closed = False
         self.head, self.tail = bytearray(), bytearray()
         self.total = 0
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -60,31 +61,32 @@ class Stream:
                 del self.tail[:-TAIL]
         if self.command.full:
             return
-        if len(self._partial) >= transcript.LINE and b"\n" not in data:
-            self._skipped += len(data)  # the middle of an endless line
+        if len(self._partial) >= transcript.MAX_LINE and b"\n" not in data:
+            self._skipped += len(data)  # the middle of a line that is too long for the transcript
             return
-        *whole, self._partial = (self._partial + self._decode(data)).split("\n")
-        self.command.tell(self, [self._cut(line) + "\n" for line in whole])
-        if len(self._partial) > transcript.LINE:
-            self._skipped += len(self._partial) - transcript.LINE
-            self._partial = self._partial[: transcript.LINE]
+        *complete, self._partial = (self._partial + self._decode(data)).split("\n")
+        self.command.write_lines(self, [self._cut(line) + "\n" for line in complete])
+        if len(self._partial) > transcript.MAX_LINE:
+            self._skipped += len(self._partial) - transcript.MAX_LINE
+            self._partial = self._partial[: transcript.MAX_LINE]
 
     def end(self) -> None:
-        """No more will come, or nobody waits for more: what stands without a newline is a line too."""
+        """Write an unfinished last line to the transcript, because no more output is expected."""
         if not self.command.full and (rest := self._partial + self._decode(b"", True)):
             self._partial = ""
-            self.command.tell(self, [self._cut(rest)])
+            self.command.write_lines(self, [self._cut(rest)])
 
     def _cut(self, line: str) -> str:
-        skipped, self._skipped = self._skipped + max(0, len(line) - transcript.LINE), 0
-        return f"{line[: transcript.LINE]} [… {skipped:,} more characters in this line]" if skipped else line
+        skipped, self._skipped = self._skipped + max(0, len(line) - transcript.MAX_LINE), 0
+        return f"{line[: transcript.MAX_LINE]} [… {skipped:,} more characters in this line]" if skipped else line
 
     @property
     def left_out(self) -> int:
+        """Number of bytes that were not kept."""
         return max(0, self.total - len(self.head) - min(len(self.tail), TAIL))
 
     def bytes(self, since: int = 0) -> bytes:
-        """What is kept of the output behind its first `since` bytes."""
+        """Return the output after its first `since` bytes, with a marker in place of bytes that were not kept."""
         tail = bytes(self.tail[-TAIL:])
         head = bytes(self.head[since:])
         if not self.left_out:
@@ -96,38 +98,39 @@ class Stream:
 
 
 class Command:
-    """A program that was started, with its output so far."""
+    """A running or finished command with its output so far."""
 
-    def __init__(self, number: int, text: str, process: subprocess.Popen[bytes], notes: Transcript) -> None:
+    def __init__(self, number: int, text: str, process: subprocess.Popen[bytes], log: Transcript) -> None:
         self.number = number
         self.text = text
         self.process = process
         self.lines: list[Line] = []
         self.full = False
-        self._notes = notes
+        self._transcript = log
         self._started = time.monotonic()
         self.timeout: float | None = None
         assert process.stdout and process.stderr
         self.stdout = Stream("out", process.stdout, self)
         self.stderr = Stream("err", process.stderr, self)
 
-    def tell(self, output: Stream, lines: list[str]) -> None:
-        """To the transcript, up to its limit."""
-        lines = lines[: transcript.LINES - len(self.lines)]
+    def write_lines(self, output: Stream, lines: list[str]) -> None:
+        """Write lines to the transcript, up to its limit per command."""
+        lines = lines[: transcript.MAX_LINES - len(self.lines)]
         if not lines:
             return
-        at = self._notes.now()
+        at = self._transcript.now()
         self.lines += [Line(output.name, line, at) for line in lines]
         pieces: list[tuple[str, dict[str, Any]]] = [(output.name, {"n": self.number, "text": line}) for line in lines]
-        if len(self.lines) >= transcript.LINES:
+        if len(self.lines) >= transcript.MAX_LINES:
             self.full = True
             pieces.append(
-                ("note", {"text": f"more than {transcript.LINES:,} lines: the rest of this output is not shown"})
+                ("note", {"text": f"more than {transcript.MAX_LINES:,} lines: the rest of this output is not shown"})
             )
-        self._notes.write(pieces)
+        self._transcript.write(pieces)
 
     @property
     def code(self) -> int | None:
+        """The exit code, 128 + N for a signal; None while the command runs."""
         code = self.process.returncode
         return code if code is None or code >= 0 else 128 - code
 
@@ -136,15 +139,15 @@ class Command:
         return time.monotonic() - self._started
 
     def end(self, grace: float = GRACE) -> None:
-        """End the whole process group, politely first."""
-        for sign, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
+        """End the whole process group: SIGTERM, and SIGKILL after `grace` seconds."""
+        for sign, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
             if not alive(self.process.pid):
                 break
             try:
                 os.killpg(self.process.pid, sign)
             except ProcessLookupError:
                 break
-            deadline = time.monotonic() + patience
+            deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
                 self.process.poll()
                 if not alive(self.process.pid):
@@ -154,7 +157,7 @@ class Command:
 
 
 def alive(group: int) -> bool:
-    """Whether the process group has a member."""
+    """Return whether the process group has a live member."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -164,12 +167,12 @@ def alive(group: int) -> bool:
     return True
 
 
-class Pump:
-    """Reads the output of all commands of a test, in one thread."""
+class OutputReader:
+    """Starts the commands of a test and reads the output of all of them in one thread."""
 
-    def __init__(self, notes: Transcript, marked: Callable[[Sequence[str]], list[str]] = list) -> None:
-        self._notes = notes
-        self._marked = marked
+    def __init__(self, log: Transcript, tagged: Callable[[Sequence[str]], list[str]] = list) -> None:
+        self._transcript = log
+        self._marked = tagged
         self._selector = selectors.DefaultSelector()
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
@@ -185,48 +188,48 @@ class Pump:
     def start(
         self, text: str, *, env: Mapping[str, str], cwd: str, input: bytes | None, background: bool = False
     ) -> Command:
-        """Run `bash -c TEXT` in a process group of its own."""
+        """Start `bash -c TEXT` in a new process group."""
         self._count += 1
-        self._notes.add("command", n=self._count, text=text, background=background)
-        # A file, not a pipe: a program that never reads its input cannot hold up the test.
-        given: IO[bytes] | int = subprocess.DEVNULL
+        self._transcript.add("command", n=self._count, text=text, background=background)
+        # A file instead of a pipe, because a program that never reads its input would block the test.
+        stdin: IO[bytes] | int = subprocess.DEVNULL
         if input is not None:
-            given = tempfile.TemporaryFile()  # noqa: SIM115  # closed below, when the program has it
-            given.write(input)
-            given.seek(0)
+            stdin = tempfile.TemporaryFile()  # noqa: SIM115  # closed below, after the program inherited it
+            stdin.write(input)
+            stdin.seek(0)
         try:
             process = subprocess.Popen(
                 self._marked(["bash", "-c", text]),
                 env=dict(env),
                 cwd=cwd,
-                stdin=given,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
                 bufsize=0,
             )
         finally:
-            if not isinstance(given, int):
-                given.close()
-        command = Command(self._count, text, process, self._notes)
+            if not isinstance(stdin, int):
+                stdin.close()
+        command = Command(self._count, text, process, self._transcript)
         with self._changed:
             self._new += [command.stdout, command.stderr]
         os.write(self._waker, b"x")
         return command
 
     def wait(self, command: Command, timeout: float) -> None:
-        """Until it has ended and all it printed is read; after `timeout` its process group is ended."""
+        """Wait until the command has exited and its output is read. After `timeout` seconds, end its process group."""
         deadline = time.monotonic() + timeout
         exited: float | None = None
         with self._changed:
             while True:
-                if command.stdout.over and command.stderr.over:
-                    break  # the usual end: both pipes are closed, and the exit is only moments away
+                if command.stdout.closed and command.stderr.closed:
+                    break  # the usual case: both pipes are closed, so the exit follows at once
                 if exited is None and command.process.poll() is not None:
                     exited = time.monotonic()
                 now = time.monotonic()
                 if exited is not None and now > exited + LINGER and now > self._last_read + LINGER / 2:
-                    break  # a program it forked has the pipes
+                    break  # a program that the command forked still holds the pipes
                 if now >= deadline:
                     break
                 self._changed.wait(min(0.02, deadline - now) if exited is None else 0.02)
@@ -235,25 +238,28 @@ class Pump:
         except subprocess.TimeoutExpired:
             command.timeout = timeout
             command.end()
-            self._settle(command)
+            self._read_rest(command)
         with self._changed:
             command.stdout.end()
             command.stderr.end()
 
-    def _settle(self, command: Command) -> None:
-        """What was printed before the end is in the pipes still; read it, unless somebody holds them open."""
+    def _read_rest(self, command: Command) -> None:
+        """Wait until the output that is still in the pipes is read, at most LINGER seconds."""
         until = time.monotonic() + LINGER
         with self._changed:
-            while not (command.stdout.over and command.stderr.over) and time.monotonic() < until:
+            while not (command.stdout.closed and command.stderr.closed) and time.monotonic() < until:
                 self._changed.wait(0.02)
 
-    def until(self, true: Callable[[], Any], timeout: float) -> Any:
-        """What `true` returns as soon as it is true, looked at whenever something was printed; None after `timeout`."""
+    def until(self, condition: Callable[[], Any], timeout: float) -> Any:
+        """Wait until `condition` returns a true value and return it; None after `timeout` seconds.
+
+        The condition is evaluated whenever a command prints something, and at least every 0.05 s.
+        """
         deadline = time.monotonic() + timeout
         with self._changed:
             while True:
-                if found := true():
-                    return found
+                if value := condition():
+                    return value
                 if time.monotonic() >= deadline:
                     return None
                 self._changed.wait(0.05)
@@ -274,9 +280,9 @@ class Pump:
                         self._selector.register(output.pipe, selectors.EVENT_READ, output)
                     continue
                 self._read(key.data)
-        for held in list(self._selector.get_map().values()):
-            if isinstance(held.data, Stream):
-                held.data.pipe.close()
+        for entry in list(self._selector.get_map().values()):
+            if isinstance(entry.data, Stream):
+                entry.data.pipe.close()
         self._selector.close()
         os.close(self._wake)
         os.close(self._waker)
@@ -289,7 +295,7 @@ class Pump:
                 output.feed(data)
             else:
                 output.end()
-                output.over = True
+                output.closed = True
                 self._selector.unregister(output.pipe)
                 output.pipe.close()
             self._changed.notify_all()

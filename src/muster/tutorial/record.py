@@ -1,8 +1,9 @@
-"""Runs a program in a pty of its own and writes what it shows as an asciicast, event by event (docs/artifacts.md).
+"""Run a program in a new pty and record its output as an asciicast while it runs (docs/artifacts.md).
 
-`python -m muster.tutorial.record BASE [--label TEXT] [--size COLSxROWS] [--size-command CMD] [--env-file JSON] [--hold] -- PROGRAM ARGS…` writes BASE.cast and
-BASE.json. On a terminal it passes keys and size through; without one it is a terminal nobody looks at. It ends with the program, with a
-signal, or when the test's process is gone; with --hold the last screen stays until then. A failure is in BASE.json.
+`python -m muster.tutorial.record BASE [--label TEXT] [--size COLSxROWS] [--size-command CMD] [--env-file JSON] [--hold]
+-- PROGRAM ARGS…` writes BASE.cast and BASE.json. If stdin is a terminal, keys, output and size are passed through;
+otherwise the program only gets the pty. The recorder exits with the program, on a signal, or when the test process is
+gone. With --hold it stays after the program exited, so that the last screen remains visible. Errors go to BASE.json.
 """
 
 from __future__ import annotations
@@ -25,21 +26,22 @@ import tty
 from collections.abc import Mapping
 from typing import Any
 
-from .masks import Hider, Secrets
+from .masks import Secrets, StreamHider
 
+#: Size limit of a recording, in bytes.
 LIMIT = 50 << 20
-#: How often the owner and the size are looked at.
+#: Seconds between two polls of the test process and of the terminal's size.
 TICK = 0.5
-#: How long the terminal may take to draw the last of it. One that a program left inside of a sequence never answers.
-SETTLE = 5.0
+#: Seconds to wait until the terminal has drawn everything. If a program exits within an escape sequence, it never answers.
+DRAW_TIMEOUT = 5.0
 
 
-class Cast:
-    """BASE.cast and BASE.json while they are written."""
+class CastWriter:
+    """Writes BASE.cast and BASE.json."""
 
     def __init__(self, base: str, command: str, cols: int, rows: int, secrets: Secrets) -> None:
         self._base = base
-        self._hider = Hider(secrets)
+        self._hider = StreamHider(secrets)
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._began = time.monotonic()
         self._size = 0
@@ -70,7 +72,7 @@ class Cast:
         self._line({"version": 2, "width": cols, "height": rows, "timestamp": started, "env": env})
 
     def save(self) -> None:
-        """BASE.json, whole or not at all."""
+        """Replace BASE.json atomically."""
         try:
             with open(f"{self._base}.json.tmp", "w", encoding="utf-8") as file:
                 json.dump(self.facts, file)
@@ -108,7 +110,7 @@ class Cast:
 
 
 class _SecretFile:
-    """The secrets of the test. It may name another while the program runs, before it types it."""
+    """The secrets of the test, read again when the file changes: a test adds a secret before it types it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -127,10 +129,10 @@ class _SecretFile:
 
     def _state(self) -> tuple[int, int, int]:
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError:
             return (0, 0, 0)
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 class Recorder:
@@ -145,45 +147,45 @@ class Recorder:
         env_file: str,
         hold: bool,
     ) -> None:
-        self._keys = 0 if os.isatty(0) else -1
-        self._size = (_size_of(0) if self._keys == 0 else None) or size
+        self._stdin_fd = 0 if os.isatty(0) else -1
+        self._size = (_size_of(0) if self._stdin_fd == 0 else None) or size
         self._size_command = size_command
-        self._asked: subprocess.Popen[bytes] | None = None
+        self._size_process: subprocess.Popen[bytes] | None = None
         self._hold = hold
-        self._over = False
+        self._stopping = False
         self._argv = argv
-        # The terminal's own name stays: it is this terminal that the program draws on.
-        named = {"TERM": os.environ.get("TERM", "xterm-256color")}
-        self._env = {**json.loads(_read(env_file)), **named} if env_file else dict(os.environ)
+        # TERM stays that of our own terminal, because the program draws on it.
+        term = {"TERM": os.environ.get("TERM", "xterm-256color")}
+        self._env = {**json.loads(_read(env_file)), **term} if env_file else dict(os.environ)
         control = os.environ.get("MUSTER_E2E", "")
         self._owner = _read(f"{control}/pid")
         self._secrets = _SecretFile(f"{control}/secrets.json")
-        self._cast = Cast(base, label, *self._size, self._secrets.read())
+        self._cast = CastWriter(base, label, *self._size, self._secrets.read())
         self._wake, waker = os.pipe()
         for end in (self._wake, waker):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGWINCH, lambda *_: None)
         for sign in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(sign, self._end)
+            signal.signal(sign, self._request_stop)
 
-    def _end(self, *_: object) -> None:
-        self._over = True
+    def _request_stop(self, *_: object) -> None:
+        self._stopping = True
 
     def run(self) -> int:
         self._child, self._master = pty.fork()
         if self._child == 0:
-            _become(self._argv, self._env)
+            _exec(self._argv, self._env)
         _set_size(self._master, self._size)
-        before = termios.tcgetattr(0) if self._keys == 0 else None
-        if self._keys == 0:
-            # At once: the default of setraw throws away the keys that were pressed so far.
+        before = termios.tcgetattr(0) if self._stdin_fd == 0 else None
+        if self._stdin_fd == 0:
+            # TCSANOW, because the default of setraw discards keys that were already pressed.
             tty.setraw(0, termios.TCSANOW)
         self._cast.facts["ready"] = True
         self._cast.save()
         try:
             code = self._loop()
-            self._settle()
+            self._wait_until_drawn()
         finally:
             if before is not None:
                 try:
@@ -191,7 +193,7 @@ class Recorder:
                 except termios.error:
                     pass
         self._cast.close(code)
-        while self._hold and not self._over and self._owned():
+        while self._hold and not self._stopping and self._owner_is_alive():
             select.select([self._wake], [], [], TICK)
         return code if self._cast.facts["error"] is None else 1
 
@@ -199,7 +201,7 @@ class Recorder:
         status: int | None = None
         quiet = 0
         while True:
-            ready, _, _ = select.select([self._master, self._wake, *([0] if self._keys == 0 else [])], [], [], 0.05)
+            ready, _, _ = select.select([self._master, self._wake, *([0] if self._stdin_fd == 0 else [])], [], [], 0.05)
             if self._wake in ready:
                 os.read(self._wake, 4096)
             if self._master in ready:
@@ -213,39 +215,39 @@ class Recorder:
             elif status is not None:
                 quiet += 1
                 if quiet > 2:
-                    break  # the program ended, and what it forked has nothing to say
-            if 0 in ready and self._keys == 0:
+                    break  # the program exited, and processes that it forked print nothing
+            if 0 in ready and self._stdin_fd == 0:
                 self._pass_keys()
             self._follow_size()
-            if self._over or not self._owned():
+            if self._stopping or not self._owner_is_alive():
                 return self._stop()
             if status is None:
-                pid, found = os.waitpid(self._child, os.WNOHANG)
-                status = found if pid else None
+                pid, wait_status = os.waitpid(self._child, os.WNOHANG)
+                status = wait_status if pid else None
         if status is None:
             status = os.waitpid(self._child, 0)[1]
         return _code(status)
 
-    def _settle(self) -> None:
-        """Wait until the terminal has drawn all: it answers a question for its cursor in its turn."""
+    def _wait_until_drawn(self) -> None:
+        """Wait until the terminal has drawn everything: it reports its cursor position only after earlier output."""
         self._show(b"\x1b[6n")
-        deadline = time.monotonic() + SETTLE
-        said = b""
-        while self._keys == 0 and not re.search(rb"\x1b\[\d+;\d+R", said) and time.monotonic() < deadline:
-            if self._over or not self._owned():
+        deadline = time.monotonic() + DRAW_TIMEOUT
+        answer = b""
+        while self._stdin_fd == 0 and not re.search(rb"\x1b\[\d+;\d+R", answer) and time.monotonic() < deadline:
+            if self._stopping or not self._owner_is_alive():
                 return
             if select.select([0], [], [], 0.05)[0]:
                 try:
-                    said = (said + os.read(0, 4096))[-4096:]
+                    answer = (answer + os.read(0, 4096))[-4096:]
                 except OSError:
                     return
 
     def _show(self, data: bytes) -> None:
         try:
-            if self._keys == 0:
+            if self._stdin_fd == 0:
                 _write(1, data)
         except OSError:  # the window was closed
-            self._keys = -1
+            self._stdin_fd = -1
 
     def _pass_keys(self) -> None:
         try:
@@ -255,24 +257,24 @@ class Recorder:
         if keys:
             _write(self._master, keys)
         else:
-            self._keys = -1
+            self._stdin_fd = -1
 
     def _read(self) -> bytes:
         try:
             return os.read(self._master, 65536)
         except OSError as error:
-            if error.errno == errno.EIO:  # how a pty says that everybody has left
+            if error.errno == errno.EIO:  # Linux reports this once no process has the pty open
                 return b""
             raise
 
     def _stop(self) -> int:
-        """Hang up, as a terminal that is closed does; then end it."""
-        for sign, patience in ((signal.SIGHUP, 1.0), (signal.SIGKILL, 5.0)):
+        """End the program: SIGHUP, like a terminal that is closed, then SIGKILL. Return its exit code."""
+        for sign, seconds in ((signal.SIGHUP, 1.0), (signal.SIGKILL, 5.0)):
             try:
                 os.killpg(self._child, sign)
             except ProcessLookupError:
                 pass
-            deadline = time.monotonic() + patience
+            deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
                 if select.select([self._master], [], [], 0.02)[0] and (data := self._read()):
                     self._secrets.refresh()
@@ -283,38 +285,38 @@ class Recorder:
         return 128 + signal.SIGKILL
 
     def _follow_size(self) -> None:
-        size = _size_of(0) if self._keys == 0 else self._told_size()
+        size = _size_of(0) if self._stdin_fd == 0 else self._size_from_command()
         if size and size != self._size:
             self._size = size
             _set_size(self._master, size)
             self._cast.event("r", f"{size[0]}x{size[1]}")
 
-    _next_look = 0.0
+    _next_poll = 0.0
 
-    def _told_size(self) -> tuple[int, int] | None:
-        """What the size command said last; it is asked again and again, without waiting for it."""
+    def _size_from_command(self) -> tuple[int, int] | None:
+        """Poll the size command without blocking; return the size if a run of it has just finished."""
         if not self._size_command:
             return None
-        if self._asked is None:
-            if time.monotonic() >= self._next_look:
-                self._next_look = time.monotonic() + TICK
-                self._asked = subprocess.Popen(
+        if self._size_process is None:
+            if time.monotonic() >= self._next_poll:
+                self._next_poll = time.monotonic() + TICK
+                self._size_process = subprocess.Popen(
                     ["sh", "-c", self._size_command],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
                 )
             return None
-        if self._asked.poll() is None:
+        if self._size_process.poll() is None:
             return None
-        assert self._asked.stdout
-        words = self._asked.stdout.read().decode("ascii", "replace").split()
-        self._asked.stdout.close()
-        self._asked = None
+        assert self._size_process.stdout
+        words = self._size_process.stdout.read().decode("ascii", "replace").split()
+        self._size_process.stdout.close()
+        self._size_process = None
         numbers = [int(word) for word in words[:2] if word.isdigit() and 0 < int(word) < 10_000]
         return (numbers[0], numbers[1]) if len(numbers) == 2 else None
 
-    def _owned(self) -> bool:
+    def _owner_is_alive(self) -> bool:
         try:
             os.kill(int(self._owner), 0)
         except (ValueError, PermissionError):
@@ -324,8 +326,9 @@ class Recorder:
         return True
 
 
-def _become(argv: list[str], given: Mapping[str, str]) -> None:
-    env = {key: value for key, value in given.items() if key not in ("TMUX", "TMUX_PANE")}
+def _exec(argv: list[str], environment: Mapping[str, str]) -> None:
+    """Replace this process by the program; exit with 127 if that fails."""
+    env = {key: value for key, value in environment.items() if key not in ("TMUX", "TMUX_PANE")}
     try:
         os.execvpe(argv[0], argv, env)
     except OSError as error:
@@ -341,7 +344,7 @@ def _code(status: int) -> int:
 def _size_of(fd: int) -> tuple[int, int] | None:
     try:
         rows, cols = struct.unpack("HHHH", fcntl.ioctl(fd, termios.TIOCGWINSZ, b"\0" * 8))[:2]
-    except OSError:  # a window that was closed has no size
+    except OSError:  # a closed window has no size
         rows, cols = 0, 0
     return (cols, rows) if cols and rows else None
 
@@ -373,12 +376,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--size-command", default="")
     parser.add_argument("--env-file", default="")
     parser.add_argument("--hold", action="store_true")
-    cut = argv.index("--")
-    args = parser.parse_args(argv[:cut])
+    separator = argv.index("--")
+    args = parser.parse_args(argv[:separator])
     cols, _, rows = args.size.partition("x")
     return Recorder(
         args.base,
-        argv[cut + 1 :],
+        argv[separator + 1 :],
         label=args.label,
         size=(int(cols), int(rows)),
         size_command=args.size_command,

@@ -1,4 +1,4 @@
-"""`E2eSession`: what a test does with the program under test, in a place of its own, all of it written down."""
+"""`E2eSession`: run the program under test in a sandbox and record everything it prints."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ from typing import Any
 
 from . import blocks
 from .artifacts import Record
-from .connect import facts_of
-from .isolation import Place
+from .connect import recording_facts
+from .isolation import Sandbox
 from .masks import Masks, Secrets
-from .process import Command, Line, Pump
+from .process import Command, Line, OutputReader
 from .snapshots import Snapshots
 from .terminal import Server, Terminal, exists, last_screen
 from .transcript import Transcript
 
+#: Default timeout of a command, in seconds.
 TIMEOUT = 60.0
-#: How many lines of the transcript a failure shows.
+#: Number of transcript lines that a failure shows.
 SHOWN = 60
 
 
 class Output(str):
-    """The text of a stream that knows where it came from, so that a failed expectation can say it."""
+    """A text with a reference to the command or session that it came from, for the messages of failed expectations."""
 
     source: Result | Background | E2eSession
     stream: str
 
     @classmethod
     def of(cls, text: str, source: Result | Background | E2eSession, stream: str) -> Output:
-        made = cls(text)
-        made.source, made.stream = source, stream
-        return made
+        output = cls(text)
+        output.source, output.stream = source, stream
+        return output
 
 
 class Result:
-    """What a command gave: `stdout`, `stderr`, `exit_code`, `duration`, and `lines`, both streams as they came.
+    """The result of a command: `stdout`, `stderr`, `exit_code`, `duration`, and `lines` of both streams in order of arrival.
 
-    `timed_out` is None or the seconds after which it was ended; `left_out` counts the bytes that were too many to be kept.
+    `timed_out` is the seconds after which the command was ended, or None. `left_out` is the number of output bytes that
+    were not kept because there were too many.
     """
 
     def __init__(self, session: E2eSession, command: Command) -> None:
@@ -52,28 +54,28 @@ class Result:
         self.lines: tuple[Line, ...] = tuple(command.lines)
         self.timed_out = command.timeout
         self.left_out = command.stdout.left_out + command.stderr.left_out
-        self._more = command.full
+        self._incomplete = command.full
         self.stdout_bytes, self.stderr_bytes = command.stdout.bytes(), command.stderr.bytes()
         self.stdout = Output.of(self.stdout_bytes.decode("utf-8", "replace"), self, "stdout")
         self.stderr = Output.of(self.stderr_bytes.decode("utf-8", "replace"), self, "stderr")
 
     @property
     def output(self) -> Output:
-        """Both streams as they came."""
-        return Output.of(self._shown(""), self, "output")
+        """Both streams, in the order in which the lines arrived."""
+        return Output.of(self._both_streams(""), self, "output")
 
-    def _shown(self, before_errors: str) -> str:
-        shown = "".join((before_errors if line.stream == "err" else "") + line.text for line in self.lines)
-        # In the words by which an expectation knows that a text is not whole.
-        return f"{shown}\n[… more bytes left out …]\n" if self._more else shown
+    def _both_streams(self, stderr_prefix: str) -> str:
+        text = "".join((stderr_prefix if line.stream == "err" else "") + line.text for line in self.lines)
+        # Expectations recognise this marker (expectations.OMITTED) and then do not trust that something is absent.
+        return f"{text}\n[… more bytes left out …]\n" if self._incomplete else text
 
     @property
     def masked(self) -> Masked:
-        """The same with times, ids and paths masked."""
+        """The output with times, ids and paths masked."""
         return Masked(self, self.session.mask)
 
     def json(self) -> Any:
-        """stdout read as one JSON document. AssertionError, with the command and what it printed, if it is none."""
+        """Parse stdout as a JSON document. If it is not JSON, raises AssertionError with the command and its output."""
         __tracebackhide__ = True
         try:
             return json.loads(self.stdout)
@@ -82,8 +84,8 @@ class Result:
 
             fail_with_output(f"expected stdout to be JSON, but {error}", self)
 
-    def readings(self) -> tuple[str, ...]:
-        return self.stdout, self.stderr, self._shown("")
+    def variants(self) -> tuple[str, ...]:
+        return self.stdout, self.stderr, self._both_streams("")
 
     def transcript(self) -> str:
         return self.session.transcript()
@@ -96,16 +98,16 @@ class Result:
 
 
 class Masked:
-    """`stdout`, `stderr` and `output` (both, as they came) of a result, with what differs from run to run masked."""
+    """`stdout`, `stderr` and `output` of a result, with values that differ from run to run masked."""
 
     def __init__(self, result: Result, mask: Callable[[str], str]) -> None:
         self.stdout = Output.of(mask(result.stdout), result, "stdout (masked)")
         self.stderr = Output.of(mask(result.stderr), result, "stderr (masked)")
-        self.output = Output.of(mask(result._shown("! ")), result, "output (masked)")
+        self.output = Output.of(mask(result._both_streams("! ")), result, "output (masked)")
 
 
-class Printed:
-    """What a background program has printed behind a mark."""
+class OutputSince:
+    """The output of a background program since a mark."""
 
     def __init__(self, background: Background, mark: tuple[int, int]) -> None:
         self.background = background
@@ -119,20 +121,20 @@ class Printed:
     def stderr(self) -> Output:
         return self.background._text(1, self._mark[1])
 
-    def readings(self) -> tuple[str, ...]:
+    def variants(self) -> tuple[str, ...]:
         return self.stdout, self.stderr
 
 
 class Background:
-    """A program that runs while the test goes on. Ended with the test at the latest."""
+    """A program that runs in the background. It is ended with the test at the latest."""
 
-    def __init__(self, session: E2eSession, command: Command, pump: Pump) -> None:
+    def __init__(self, session: E2eSession, command: Command, reader: OutputReader) -> None:
         self.session = session
         self._command = command
-        self._pump = pump
+        self._reader = reader
         self.command = command.text
         self.pid = command.process.pid
-        self._told = False
+        self._logged_exit = False
 
     @property
     def stdout(self) -> Output:
@@ -156,47 +158,50 @@ class Background:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """The exit code; None while the program runs."""
         self._command.process.poll()
         return self._command.code
 
     def mark(self) -> tuple[int, int]:
-        """How much it has printed so far. What comes behind it, `since(mark)` has."""
+        """Return the current end of the output, for `since`."""
         return self._command.stdout.total, self._command.stderr.total
 
-    def since(self, mark: tuple[int, int]) -> Printed:
-        """What it has printed behind a mark, for `expect`: what was there before does not count."""
-        return Printed(self, mark)
+    def since(self, mark: tuple[int, int]) -> OutputSince:
+        """Return the output since a mark, for `expect`: earlier output does not count."""
+        return OutputSince(self, mark)
 
-    def readings(self) -> tuple[str, ...]:
+    def variants(self) -> tuple[str, ...]:
         return self.stdout, self.stderr
 
     def wait_for(self, text: str, timeout: float | None = None) -> bool:
-        """Whether it prints the text (on either stream) in time."""
-        return self.until(lambda: any(text in reading for reading in self.readings()), timeout)
+        """Wait until the program prints the text on either stream; return whether it did within the timeout."""
+        return self.until(lambda: any(text in variant for variant in self.variants()), timeout)
 
-    def until(self, true: Callable[[], Any], timeout: float | None = None) -> bool:
-        """Whether something becomes true while it runs; looked at whenever it printed something."""
+    def until(self, condition: Callable[[], Any], timeout: float | None = None) -> bool:
+        """Wait until the condition is true, or the program exits; return whether the condition is true.
+
+        The condition is evaluated whenever the program prints something.
+        """
         seconds = self.session.timeout if timeout is None else timeout
-        self._pump.until(lambda: true() or not self.running, seconds)
-        return bool(self._pump.until(true, 0.5))
+        self._reader.until(lambda: condition() or not self.running, seconds)
+        return bool(self._reader.until(condition, 0.5))
 
     def wait(self, timeout: float | None = None) -> Result:
-        """Until it ends by itself; after the time it is ended."""
-        self._pump.wait(self._command, self.session.timeout if timeout is None else timeout)
-        return self._over()
+        """Wait until the program exits. After the timeout, end it."""
+        self._reader.wait(self._command, self.session.timeout if timeout is None else timeout)
+        return self._finish()
 
     def stop(self) -> Result:
-        """End it with all it forked; the exit code says how it took that."""
+        """End the program with everything it forked; the result has its exit code."""
         if self.running:
             self._command.end()
-        self._pump.wait(self._command, 5)
-        return self._over()
+        self._reader.wait(self._command, 5)
+        return self._finish()
 
-    def _over(self) -> Result:
-        if not self._told:
-            self._told = True
-            self.session.ended(self._command)
+    def _finish(self) -> Result:
+        if not self._logged_exit:
+            self._logged_exit = True
+            self.session.log_exit(self._command)
         return Result(self.session, self._command)
 
     def transcript(self) -> str:
@@ -207,12 +212,12 @@ class Background:
 
 
 class E2eSession:
-    """Made by the pytest fixture `e2e`; `work`, `home` and `env` are the test's own."""
+    """The value of the pytest fixture `e2e`. `work` and `home` are the test's folders, `env` its environment."""
 
     def __init__(
         self,
         record: Record,
-        place: Place,
+        sandbox: Sandbox,
         *,
         secrets: Iterable[str] = (),
         masks: Iterable[tuple[str, str]] = (),
@@ -220,22 +225,22 @@ class E2eSession:
         snapshots: Snapshots | None = None,
     ) -> None:
         self._record = record
-        self._place = place
+        self._sandbox = sandbox
         self.timeout = timeout
         self.snapshots = snapshots
-        self.home, self.work, self.env = place.home, place.work, place.env
+        self.home, self.work, self.env = sandbox.home, sandbox.work, sandbox.env
         self.artifacts = record.folder
         self._secrets = Secrets(secrets)
         record.hide = self._secrets.hide
         self._masks = Masks(
-            [(str(place.work), "<work>"), (str(place.home), "<home>"), (str(place.root), "<test>")], masks
+            [(str(sandbox.work), "<work>"), (str(sandbox.home), "<home>"), (str(sandbox.root), "<test>")], masks
         )
-        (place.control / "pid").write_text(str(os.getpid()))
-        (place.control / "recordings").write_text(str(record.folder / "recordings"))
+        (sandbox.control / "pid").write_text(str(os.getpid()))
+        (sandbox.control / "recordings").write_text(str(record.folder / "recordings"))
         self._write_secrets()
         self._transcript = Transcript(record.folder, self._secrets)
-        self._pump = Pump(self._transcript, place.marked)
-        self._server = Server(place.control, place.env, place.marked)
+        self._reader = OutputReader(self._transcript, sandbox.tagged)
+        self._server = Server(sandbox.control, sandbox.env, sandbox.tagged)
         self._terminals: list[Terminal] = []
         self._backgrounds: list[Background] = []
         self._recordings: set[str] = set()
@@ -244,8 +249,8 @@ class E2eSession:
         return f"<e2e in {self.work}>"
 
     def write_tutorial_block(self, text: str) -> None:
-        """Say which block of the tutorial this test is for, by citing it."""
-        block = blocks.normal(text)
+        """Cite the block of the tutorial that this test covers."""
+        block = blocks.normalize(text)
         self._transcript.add("block", text=block)
         if block not in self._record.facts["blocks"]:
             self._record.save(blocks=[*self._record.facts["blocks"], self._secrets.hide(block)])
@@ -260,20 +265,20 @@ class E2eSession:
         cwd: str | os.PathLike[str] | None = None,
         check: bool = False,
     ) -> Result:
-        """`bash -c COMMAND` in the work folder, until it ends or `timeout` seconds are over (then `timed_out` says so).
+        """Run `bash -c COMMAND` in the work folder until it exits; after `timeout` seconds end it and set `timed_out`.
 
-        Each call is a shell of its own. In `env`, None takes a variable away; `cwd` counts from the work folder.
-        With `check` a command that does not succeed fails the test, with what it printed.
+        Each call starts a new shell. In `env`, None removes a variable. `cwd` is relative to the work folder.
+        With `check=True`, a command that does not succeed fails the test and shows its output.
         """
         __tracebackhide__ = True
         started = self._start(command, comment, input, env, cwd)
         try:
-            self._pump.wait(started, self.timeout if timeout is None else timeout)
-        except BaseException:  # Ctrl-C or a time-out of the whole test: the command goes with it
+            self._reader.wait(started, self.timeout if timeout is None else timeout)
+        except BaseException:  # Ctrl-C, or a timeout of the whole test: end the command too
             started.end(0.2)
             raise
-        self.ended(started)
-        self._see_recordings()
+        self.log_exit(started)
+        self._add_recordings()
         result = Result(self, started)
         if check:
             from .expectations import expect
@@ -291,12 +296,13 @@ class E2eSession:
         env: Mapping[str, str | None] | None = None,
         cwd: str | os.PathLike[str] | None = None,
     ) -> Background:
-        """Run a command in the background. With `ready_when` (a text or pattern in its output, or a function) this waits for it.
+        """Start a command in the background.
 
-        AssertionError when it is not ready in time, or ends before that.
+        With `ready_when` (a text, a pattern, or a function that returns true) wait until the output contains it or the
+        function returns true. Raises AssertionError if that does not happen in time, or the program exits before.
         """
         __tracebackhide__ = True
-        background = Background(self, self._start(command, comment, input, env, cwd, background=True), self._pump)
+        background = Background(self, self._start(command, comment, input, env, cwd, background=True), self._reader)
         self._backgrounds.append(background)
         if ready_when is None:
             return background
@@ -327,16 +333,16 @@ class E2eSession:
         cwd: str | os.PathLike[str] | None = None,
         timeout: float | None = None,
     ) -> Terminal:
-        """Run a command in a terminal of (columns, rows). It is recorded from its first byte; `timeout` is for its expectations."""
+        """Run a command in a terminal of `size` (columns, rows) and record it. `timeout` applies to its expectations."""
         __tracebackhide__ = True
         folder = self._folder(cwd, command)
         if comment:
             self._transcript.add("comment", text=comment)
-        # By a file: a value on a command line is for everybody to read.
-        env_file = self._place.control / f"terminal-{len(self._terminals)}.json"
+        # Passed in a file, because every user of the machine can read command lines.
+        env_file = self._sandbox.control / f"terminal-{len(self._terminals)}.json"
         env_file.touch(0o600)
-        env_file.write_text(json.dumps(self._merged(env)))
-        made = Terminal(
+        env_file.write_text(json.dumps(self._command_env(env)))
+        terminal = Terminal(
             self._server,
             command,
             size=size,
@@ -345,28 +351,28 @@ class E2eSession:
             recordings=self._record.folder / "recordings",
             name=name or _program(command),
             session=self,
-            **({"patience": timeout} if timeout is not None else {}),
+            **({} if timeout is None else {"timeout": timeout}),
         )
-        self._terminals.append(made)
-        self._recordings.add(made.name)
-        return made
+        self._terminals.append(terminal)
+        self._recordings.add(terminal.name)
+        return terminal
 
     def mask(self, text: str) -> Output:
-        """The text with times, ids, the test's own paths and what `add_mask` named masked."""
+        """Return the text with times, ids, the test's own paths and the patterns of `add_mask` masked."""
         return Output.of(self._masks.apply(text), self, "the text")
 
     def hide(self, text: str) -> str:
-        """The text as it goes into artifacts: without secrets."""
+        """Return the text with secrets replaced, as it is written to artifacts."""
         return self._secrets.hide(text)
 
     def add_secret(self, text: str) -> None:
-        """Show this text as `****` in everything that is written from now on."""
+        """Replace this text by `****` in everything that is written from now on."""
         self._secrets.add([text], shortest=1)
         self._write_secrets()
 
     def _write_secrets(self) -> None:
-        """For recorders, which look for a new file before they write. Replaced whole, and only for this user to read."""
-        path = self._place.control / "secrets.json"
+        """Write the secrets for the recorders, which check for a new file before they write. Only this user can read it."""
+        path = self._sandbox.control / "secrets.json"
         part = path.with_name("secrets.json.part")
         part.unlink(missing_ok=True)
         part.touch(0o600)
@@ -374,18 +380,19 @@ class E2eSession:
         os.replace(part, path)
 
     def add_mask(self, pattern: str, name: str) -> None:
+        """Replace matches of the pattern by `name` in masked output."""
         self._masks.add(pattern, name)
 
     def note(self, text: str) -> None:
-        """A remark in the transcript."""
+        """Add a note to the transcript."""
         self._transcript.add("note", text=text)
 
-    def tell(self, kind: str, **fields: Any) -> None:
-        """A piece of the transcript."""
+    def log(self, kind: str, **fields: Any) -> None:
+        """Add an entry to the transcript."""
         self._transcript.add(kind, **fields)
 
     def transcript(self, lines: int = SHOWN) -> str:
-        """The last lines of what happened so far, as text."""
+        """Return the last lines of the transcript so far."""
         return self._transcript.tail(lines)
 
     def _start(
@@ -401,12 +408,12 @@ class E2eSession:
         folder = self._folder(cwd, command)
         if comment:
             self._transcript.add("comment", text=comment)
-        merged = self._merged(env)
+        merged = self._command_env(env)
         data = input.encode("utf-8", "surrogateescape") if isinstance(input, str) else input
-        return self._pump.start(command, env=merged, cwd=folder, input=data, background=background)
+        return self._reader.start(command, env=merged, cwd=folder, input=data, background=background)
 
     def _folder(self, cwd: str | os.PathLike[str] | None, command: str) -> str:
-        """The folder of a command. AssertionError if it cannot run there."""
+        """Return the folder in which to run a command. Raises AssertionError if it is not a folder."""
         __tracebackhide__ = True
         folder = self.work / (cwd or "")
         if not os.path.isdir(folder):
@@ -416,11 +423,11 @@ class E2eSession:
             fail(f"cannot run this in {cwd}: {folder} {why}\n{quoted_command(command)}", self)
         return str(folder)
 
-    def _merged(self, env: Mapping[str, str | None] | None) -> dict[str, str]:
+    def _command_env(self, env: Mapping[str, str | None] | None) -> dict[str, str]:
         return {key: value for key, value in {**self.env, **(env or {})}.items() if value is not None}
 
-    def ended(self, command: Command) -> None:
-        """Write the end of a command down."""
+    def log_exit(self, command: Command) -> None:
+        """Add the exit of a command to the transcript."""
         left_out = command.stdout.left_out + command.stderr.left_out
         if left_out:
             self.note(f"{left_out:,} bytes of output were left out")
@@ -428,16 +435,16 @@ class E2eSession:
             "exit", n=command.number, code=command.code, duration=round(command.duration, 4), timeout=command.timeout
         )
 
-    def _see_recordings(self) -> None:
-        """Recordings that `muster-e2e-connect` began."""
+    def _add_recordings(self) -> None:
+        """Add recordings that `muster-e2e-connect` started."""
         for path in sorted((self._record.folder / "recordings").glob("*.json")):
             if path.stem not in self._recordings:
                 self._recordings.add(path.stem)
-                command = str(facts_of(str(path.with_suffix(""))).get("command", ""))
+                command = str(recording_facts(str(path.with_suffix(""))).get("command", ""))
                 self._transcript.add("recording", recording=path.stem, text=command)
 
     def finish(self) -> list[str]:
-        """End what the session itself started and complete the recordings; returns what is wrong with them."""
+        """End what the session started and finish its recordings; return the problems of the recordings."""
         problems: list[str] = []
         for background in self._backgrounds:
             background.stop()
@@ -446,37 +453,38 @@ class E2eSession:
                 terminal.close()
             except (RuntimeError, OSError) as error:
                 problems.append(str(error))
-        self._see_recordings()
+        self._add_recordings()
         recordings = self._record.folder / "recordings"
         for name in sorted(self._recordings):
-            problems += self._complete(recordings / name)
+            problems += self._finish_recording(recordings / name)
         self._server.end()
-        self._pump.close()
+        self._reader.close()
         self._record.save(recordings=sorted(self._recordings))
         return problems
 
-    def _complete(self, base: Path) -> list[str]:
-        """End the recorder, write the last screen; a recording that failed is a problem."""
-        facts = facts_of(str(base))
+    def _finish_recording(self, base: Path) -> list[str]:
+        """End the recorder of a recording and write its last screen; return its problems."""
+        facts = recording_facts(str(base))
         if facts.get("ended") is None and isinstance(facts.get("pid"), int):
-            _end_recorder(int(str(facts["pid"])), str(self._place.control))
+            _end_recorder(int(str(facts["pid"])), str(self._sandbox.control))
             deadline = time.monotonic() + 10
-            while (facts := facts_of(str(base))).get("ended") is None and time.monotonic() < deadline:
-                if not exists(facts.get("pid")) and facts_of(str(base)).get("ended") is None:
-                    return [f"recording {base.name} has no end: its recorder was killed"]
+            while (facts := recording_facts(str(base))).get("ended") is None and time.monotonic() < deadline:
+                if not exists(facts.get("pid")) and recording_facts(str(base)).get("ended") is None:
+                    return [f"recording {base.name} was not finished: its recorder was killed"]
                 time.sleep(0.02)
         cast = Path(f"{base}.cast")
         if facts.get("error"):
             return [f"recording {base.name}: {facts['error']}"]
         if facts.get("ended") is None or not cast.is_file():
-            return [f"recording {base.name} has no end"]
+            return [f"recording {base.name} was not finished"]
         try:
             Path(f"{base}.txt").write_text(last_screen(cast, self._server) + "\n", encoding="utf-8", errors="replace")
         except (OSError, RuntimeError, ValueError) as error:
-            return [f"recording {base.name}: its last screen cannot be drawn: {error}"]
+            return [f"recording {base.name}: cannot draw its last screen: {error}"]
         return []
 
-    def leave(self, leaks: list[str]) -> None:
+    def close(self, leaks: list[str]) -> None:
+        """Record what the test left behind and close the transcript."""
         for leak in leaks:
             self.note(f"left behind: {leak}")
         self._record.save(leaks=leaks)
@@ -484,13 +492,13 @@ class E2eSession:
 
 
 def _program(command: str) -> str:
-    """What a terminal is called when nobody says: the program, without its folder and without variables before it."""
+    """Return the default name of a terminal: the program, without its folder and without variables before it."""
     words = [word for word in command.split() if not re.match(r"\w+=", word)]
     return os.path.basename(words[0]) if words else "terminal"
 
 
 def _end_recorder(pid: int, control: str) -> None:
-    """Signal the recorder, when this pid still is one of this test."""
+    """Send SIGTERM to the recorder, if the pid still belongs to this test."""
     import signal
 
     try:

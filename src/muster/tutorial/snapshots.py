@@ -1,4 +1,4 @@
-"""Snapshots: texts that a test compares with a file beside it, and writes there with `--e2e-update`."""
+"""Snapshots: files next to a test with the text it expects, written with `--e2e-update`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FOLDER = "snapshots"
 
 
 class Snapshots:
-    """The snapshots of one test: `snapshots/FILE/TEST[.NAME].txt` beside its file."""
+    """The snapshots of one test: `snapshots/FILE/TEST[.NAME].txt` next to the test file."""
 
     def __init__(self, file: Path, test: str, update: bool = False) -> None:
         self.update = update
@@ -21,7 +21,7 @@ class Snapshots:
         self._unnamed = 0
 
     def path(self, name: str) -> Path:
-        """Where a snapshot is. Each call without a name is for the next one of the test."""
+        """Return the path of a snapshot. Each call without a name returns that of the test's next unnamed snapshot."""
         if not name:
             self._unnamed += 1
             name = str(self._unnamed) if self._unnamed > 1 else ""
@@ -32,21 +32,21 @@ class Snapshots:
         return self._folder / f"{plain}.txt"
 
     def read(self, path: Path) -> str | None:
-        """The text of a snapshot; None if there is none yet."""
+        """Return the text of a snapshot; None if it does not exist."""
         try:
             return path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
     def write(self, path: Path, text: str) -> None:
-        """Replace a snapshot, or make it."""
+        """Create or replace a snapshot."""
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{os.getpid()}")
-        part.write_text(normal(text), encoding="utf-8")
+        part.write_text(with_final_newline(text), encoding="utf-8")
         os.replace(part, path)
         self.written.append(path)
 
 
-def normal(text: str) -> str:
-    """The text with one newline at its end, as files have it."""
+def with_final_newline(text: str) -> str:
+    """Return the text with exactly one newline at its end."""
     return text.rstrip("\n") + "\n"

@@ -1,12 +1,12 @@
-"""Styles of text on a screen: bold, colours and the like, as tmux tells them, by the names that people use."""
+"""Styles of text on a screen (bold, colours, …): parsed from tmux's output and from the words that tests use."""
 
 from __future__ import annotations
 
 import re
 
-#: The words for the style of one character, such as {"bold", "red", "on blue"}; empty if it is plain.
+#: The style of one character, such as {"bold", "red", "on blue"}; empty if it is plain.
 Style = frozenset[str]
-#: Pieces of one row of a screen, each of one style.
+#: One row of a screen, as pieces of text that each have a single style.
 Row = list[tuple[str, Style]]
 PLAIN: Style = frozenset()
 
@@ -18,32 +18,30 @@ _TOKEN = re.compile(r"\x1b\[([0-9;:]*)m|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[
 
 
 def parse(words: str) -> Style:
-    """Read a style as people write it: `bold red`, `underline`, `bright-green on black`, `colour208`, `#ff8000`.
+    """Parse a style such as `bold red`, `underline`, `bright-green on black`, `colour208` or `#ff8000`.
 
-    ValueError for a word that names no style.
+    Raises ValueError for an unknown word.
     """
-    found: set[str] = set()
+    style: set[str] = set()
     ground = ""
     for word in words.lower().replace("color", "colour").split():
         if word == "on":
             ground = "on "
         elif word in WORDS.values():
-            found.add(word)
+            style.add(word)
         elif _is_colour(word):
-            found.add(ground + word)
+            style.add(ground + word)
             ground = ""
         else:
             known = ", ".join([*WORDS.values(), *COLOURS])
-            raise ValueError(
-                f"no style is called {word!r}: there are {known}, bright-COLOUR, colour0-255, #rrggbb, on COLOUR"
-            )
-    return frozenset(found)
+            raise ValueError(f"unknown style {word!r}: use {known}, bright-COLOUR, colour0-255, #rrggbb or on COLOUR")
+    return frozenset(style)
 
 
 def rows(text: str) -> list[Row]:
-    """Read the rows of a screen with their styles, from what `capture-pane -e` prints."""
+    """Parse the output of `tmux capture-pane -e` into rows with styles."""
     style: Style = PLAIN
-    found: list[Row] = []
+    parsed: list[Row] = []
     for line in text.split("\n"):
         row: Row = []
         at = 0
@@ -52,27 +50,28 @@ def rows(text: str) -> list[Row]:
                 row.append((line[at : token.start()], style))
             at = token.end()
             if token[1] is not None:
-                style = _after(style, token[1])
+                style = _apply_codes(style, token[1])
         if at < len(line):
             row.append((line[at:], style))
-        found.append(row)
-    return found
+        parsed.append(row)
+    return parsed
 
 
-def of(text: str, screen: list[Row]) -> list[Style]:
-    """The styles that all characters of `text` have in common, for each place where it stands in a row."""
-    found = []
+def styles_of(text: str, screen: list[Row]) -> list[Style]:
+    """Return, for each place where a row contains `text`, the style that all its characters have in common."""
+    styles = []
     for row in screen:
         line = "".join(piece for piece, _ in row)
         cells = [style for piece, style in row for _ in piece]
         at = line.find(text) if text else -1
         while at >= 0:
-            found.append(frozenset.intersection(*cells[at : at + len(text)]))
+            styles.append(frozenset.intersection(*cells[at : at + len(text)]))
             at = line.find(text, at + 1)
-    return found
+    return styles
 
 
-def shown(style: Style) -> str:
+def describe(style: Style) -> str:
+    """Return the style in words, such as `bold red on blue`."""
     return (
         " ".join(sorted(style, key=lambda word: (word.startswith("on "), word not in WORDS.values(), word))) or "plain"
     )
@@ -90,39 +89,39 @@ def _named(index: int) -> str:
     return f"bright-{COLOURS[index - 8]}" if index < 16 else f"colour{index}"
 
 
-def _after(style: Style, codes: str) -> Style:
-    """The style after one sequence of codes."""
-    found = set(style)
+def _apply_codes(style: Style, codes: str) -> Style:
+    """Return the style after an SGR sequence with these codes."""
+    current = set(style)
     numbers = [[int(part or 0) for part in code.split(":")] for code in codes.split(";")]
     at = 0
     while at < len(numbers):
         (code, *more), at = numbers[at], at + 1
         if code == 0:
-            found.clear()
+            current.clear()
         elif code == 4 and more == [0]:
-            found.discard("underline")
+            current.discard("underline")
         elif code in WORDS:
-            found.add(WORDS[code])
+            current.add(WORDS[code])
         elif code == 21:
-            found.add("underline")
+            current.add("underline")
         elif code in _ENDS:
-            found.difference_update(_ENDS[code])
+            current.difference_update(_ENDS[code])
         elif code in (38, 48):
-            # With semicolons the numbers of the colour are codes of their own, with colons parts of this one.
-            rest = more or [one[0] for one in numbers[at : at + 4]]
+            # `38;5;208` has the colour's numbers as further codes; `38:5:208` has them as parts of this code.
+            rest = more or [code_parts[0] for code_parts in numbers[at : at + 4]]
             rgb = rest[:1] == [2]
             at += 0 if more else 4 if rgb else 2
             if rgb and len(rest) >= 4:
-                _colour(found, code == 48, "#" + "".join(f"{part:02x}" for part in rest[-3:]))
+                _colour(current, code == 48, "#" + "".join(f"{part:02x}" for part in rest[-3:]))
             elif rest[:1] == [5] and len(rest) >= 2:
-                _colour(found, code == 48, _named(rest[1]))
+                _colour(current, code == 48, _named(rest[1]))
         elif code == 58:
             at += 0 if more else 4 if numbers[at : at + 1] == [[2]] else 2
         elif code in (39, 49):
-            _colour(found, code == 49, "")
+            _colour(current, code == 49, "")
         elif code // 10 in (3, 4, 9, 10) and code % 10 < 8:
-            _colour(found, code // 10 in (4, 10), _named(code % 10 + (8 if code >= 90 else 0)))
-    return frozenset(found)
+            _colour(current, code // 10 in (4, 10), _named(code % 10 + (8 if code >= 90 else 0)))
+    return frozenset(current)
 
 
 def _colour(style: set[str], ground: bool, name: str) -> None:

@@ -1,6 +1,6 @@
-"""The transcript of one test, written while it runs: text for people, JSON Lines with times (docs/artifacts.md).
+"""Write the transcript of a test while it runs: as text, and as JSON Lines with times (docs/artifacts.md).
 
-Each piece is one write to each file, so a killed test has lost at most its last line.
+Each entry is one write to each file, so a killed test loses at most its last line.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from ..cast import strip
 from .masks import Secrets
 
-#: How much of the output of one command a transcript keeps.
-LINES, LINE = 50_000, 64 * 1024
+#: Most lines of output that a transcript keeps of one command, and most characters of one line.
+MAX_LINES, MAX_LINE = 50_000, 64 * 1024
 
 
 class Transcript:
@@ -32,36 +32,38 @@ class Transcript:
         self.add("begin", time=round(time.time(), 3))
 
     def now(self) -> float:
+        """Return the seconds since the test began."""
         return time.monotonic() - self._began
 
     def add(self, kind: str, **fields: Any) -> None:
+        """Append one entry."""
         self.write([(kind, fields)])
 
-    def write(self, pieces: list[tuple[str, dict[str, Any]]]) -> None:
-        """All of these at this moment, in one write."""
+    def write(self, entries: list[tuple[str, dict[str, Any]]]) -> None:
+        """Append several entries with the same time, in one write."""
         at = round(self.now(), 4)
-        lines, shown = [], []
-        for kind, fields in pieces:
+        rows, texts = [], []
+        for kind, fields in entries:
             clean = {
                 key: self._secrets.hide(value) if isinstance(value, str) else value for key, value in fields.items()
             }
-            lines.append(json.dumps({"t": at, "kind": kind, **clean}, ensure_ascii=True))
-            shown.append(_shown(kind, clean))
+            rows.append(json.dumps({"t": at, "kind": kind, **clean}, ensure_ascii=True))
+            texts.append(_as_text(kind, clean))
         with self._lock:
             if self._open:
-                _write_all(self._json, ("\n".join(lines) + "\n").encode())
-                _write_all(self._text, "".join(shown).encode("utf-8", "backslashreplace"))
+                _write_all(self._json, ("\n".join(rows) + "\n").encode())
+                _write_all(self._text, "".join(texts).encode("utf-8", "backslashreplace"))
 
     def tail(self, lines: int) -> str:
-        """The last lines of the text."""
+        """Return the last lines of the text, with a reference to the file if it has more."""
         with open(self.text_path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 200 * lines - 1000))
-            found = file.read().decode("utf-8", "replace").splitlines()
+            last = file.read().decode("utf-8", "replace").splitlines()
             whole = size <= 200 * lines + 1000
-        if len(found) <= lines and whole:
-            return "\n".join(found)
-        return "\n".join([f"… (the rest is in {self.text_path})", *(found if whole else found[1:])[-lines:]])
+        if len(last) <= lines and whole:
+            return "\n".join(last)
+        return "\n".join([f"… (the rest is in {self.text_path})", *(last if whole else last[1:])[-lines:]])
 
     def close(self) -> None:
         with self._lock:
@@ -71,7 +73,7 @@ class Transcript:
                 os.close(self._json)
 
 
-def _shown(kind: str, fields: dict[str, Any]) -> str:
+def _as_text(kind: str, fields: dict[str, Any]) -> str:
     text = str(fields.get("text", ""))
     if kind == "comment":
         return _prefixed("# ", "# ", text)
@@ -82,8 +84,8 @@ def _shown(kind: str, fields: dict[str, Any]) -> str:
     if kind == "err":
         return _prefixed("! ", "! ", strip(text))
     if kind == "exit":
-        ended = fields.get("timeout")
-        return f"? {fields.get('code')}{f' (ended after {ended:g} s)' if ended is not None else ''}\n"
+        timeout = fields.get("timeout")
+        return f"? {fields.get('code')}{f' (timed out after {timeout:g} s)' if timeout is not None else ''}\n"
     if kind == "terminal":
         size = f"{fields.get('cols')}x{fields.get('rows')}"
         return _prefixed("$ ", "> ", text) + f"~ terminal {fields.get('recording')}, {size}\n"
@@ -97,6 +99,7 @@ def _shown(kind: str, fields: dict[str, Any]) -> str:
 
 
 def _prefixed(first: str, others: str, text: str) -> str:
+    """Return the lines of the text with a prefix for the first line and one for the others."""
     lines = text.removesuffix("\n").split("\n")
     return "".join(f"{others if number else first}{line}".rstrip(" ") + "\n" for number, line in enumerate(lines))
 

@@ -127,7 +127,7 @@ def inputs(fleet: Fleet, repo: str, commit: str, before: Baseline, kind: str, tu
         raise MusterError(f"git cannot list {commit}: {listed.stderr.decode('utf-8', 'replace').strip()}")
     entries = (os.fsdecode(line).partition("\t") for line in listed.stdout.split(b"\0") if line)
     blobs = {path: entry for entry, _, path in entries}
-    own = {one.function.file for one in before.tests} | {tutorial or place for place in blocks.PLACES}
+    own = {one.function.file for one in before.tests} | {tutorial or place for place in blocks.DEFAULT_PATHS}
     rest = [(path, entry) for path, entry in blobs.items() if path not in own and not TEST_FILE.search(path)]
     common = tasks.digest([prompts.template("improve"), kind, rest])
     return {

@@ -124,7 +124,7 @@ def cite(host: Host, repo: str, commit: str, found: Sequence[Function], tutorial
 
     Files are parsed, never run. A `tutorial` that is named begins at the top of the repository.
     """
-    places = [os.path.normpath(tutorial)] if tutorial else list(blocks.PLACES)
+    places = [os.path.normpath(tutorial)] if tutorial else list(blocks.DEFAULT_PATHS)
     names = list(dict.fromkeys(one.file for one in found))
     texts = files(host, repo, commit, [*places, *names])
     script = next((texts[place] for place in places if place in texts), None)
