@@ -20,6 +20,7 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
     "templates": None,
     "types": None,
     "hosts": None,
+    "providers": None,
     "workdir": ("copy", "link", "setup"),
     "notify": ("command", "on"),
     "permissions": ("allow", "deny"),
@@ -41,7 +42,6 @@ PRICE_MAX = 1e6
 AMOUNT_MAX = 1e15
 #: Keys whose value is a time.
 TIMES = ("time", "day_time", "test_timeout", "suite_timeout")
-HOST_KEYS = ("destination", "home", "provider")
 #: States that `[notify] on` can name (`alert` is one of a run); the first four are told of when it names none.
 NOTIFY_STATES = ("waiting", "ready", "failed", "alert", "done", "lost")
 NOTIFY_ON = NOTIFY_STATES[:4]
@@ -307,11 +307,6 @@ def _check(data: dict[str, Any], file: str, lines: Sequence[str] = ()) -> None:
                 _check_notify(key, value, path)
             if section in ("budget", "limits") or (section == "improve" and key in TIMES):
                 _amount(section, key, value, path)
-            if section == "hosts":
-                for name in value:
-                    if name not in HOST_KEYS:
-                        known = nearest(name, list(HOST_KEYS))
-                        raise UsageError(f"{at(section, key, name)}: [hosts.{key}] has no key {name!r}", known)
             if section == "prices":
                 for name in value:
                     _check_price(key, name, value[name], at(section, key, name))

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 from . import bindings, config, evidence, fanout, hosts, store, tmux
 from .errors import MusterError, NotFound, Refused, TimedOut, Unreachable, UsageError, close
 from .host import Found, Host, place_of, shell_file
-from .model import ENDED, LIVE, Address, Agent, Alarm, Bill, Load, Spec, Status
+from .model import ENDED, LIVE, Address, Agent, Alarm, Bill, Load, Spec, Status, place_name
 from .plugins import CLIENTS, AgentType, agent_type
 from .providers import local
 
@@ -50,6 +50,8 @@ class HostRow(NamedTuple):
     reachable: bool
     seen: float
     error: str = ""
+    made: bool = False
+    """Whether muster made it on this machine, so that `destroy_host` may remove it."""
 
 
 class Listing(NamedTuple):
@@ -109,7 +111,10 @@ class Fleet:
     @property
     def config(self) -> config.Config:
         if self._config is None:
-            self._config = config.load(self.env, self.cwd, self.home)
+            found = config.load(self.env, self.cwd, self.home)
+            if found.section("hosts") or found.section("providers"):
+                hosts.check(found)
+            self._config = found
         return self._config
 
     def step(self, verb: str, step: str, agent: str) -> None:
@@ -124,9 +129,48 @@ class Fleet:
         if not place:
             return self.local
         if place not in self._hosts:
-            host = hosts.find(place, self.config.section("hosts"), self.home)
+            host = hosts.find(place, self.config, self.home)
             self._hosts[place] = self._hosts.setdefault(place_of(host), host)  # `box` and `box.ssh` are one host
         return self._hosts[place]
+
+    def start_host(self, place: str) -> None:
+        """Let a stopped host run again."""
+        hosts.start(place_of(self.host(Address("", place))), self.config, self.home)
+
+    def stop_host(self, place: str) -> None:
+        """End all that runs on a host; its files stay."""
+        hosts.stop(place_of(self.host(Address("", place))), self.config, self.home)
+
+    def destroy_host(self, place: str, *, force: bool = False) -> None:
+        """Remove a host that muster made, and this machine's records of it.
+
+        Raises `Refused` if something can be lost: agents, also those in its trash; a host that does not answer, or that this
+        machine does not know. With `force` it is removed all the same.
+        """
+        from . import trash
+
+        host = self.host(Address("", place))
+        place = place_of(host)
+        if not force and not hosts.remembered(self.home).get(place, {}).get("made"):
+            raise Refused(f"{place} was not made by muster on this machine", f"muster hosts destroy {place} --force")
+        try:
+            agents = [self._found(status) for status in self._survey(host)]
+            kept = len(trash.listing(self.home, [host]))
+        except Unreachable as error:
+            if not force:
+                error.hint = (
+                    f"muster hosts start {place}, or remove it with what it has: muster hosts destroy {place} --force"
+                )
+                raise
+            agents, kept = [], 0
+        if not force and (agents or kept):
+            has = f"{len(agents)} agent{'' if len(agents) == 1 else 's'}, and {kept} in its trash"
+            raise Refused(f"{place} has {has}", f"muster hosts destroy {place} --force removes them with it")
+        self.stop_all(agents, 0)
+        hosts.remove(place, self.config, self.home)
+        for agent_id in list(bindings.ids(self.home, place)):
+            bindings.remove(self.home, place, agent_id)
+        self._hosts.pop(place, None)
 
     def canonical(self, name: str) -> str:
         """Return an exact name as `list` shows it, with the one word for its host: `foo@box` for `foo@box.ssh`."""
@@ -212,13 +256,15 @@ class Fleet:
         rows: list[HostRow] = []
         for place, outcome in zip(known, fanout.each(ask, known), strict=True):
             seen = remembered.get(place, {})
-            kind = "local" if not place else str(seen.get("provider", "ssh"))
+            kind = hosts.split(place, self.config.section("hosts"), self.home)[1] if place else self.local.provider
             if outcome.error is not None and not place:
                 raise outcome.error
             if outcome.error is not None:
-                rows.append(HostRow(place, kind, False, float(seen.get("seen", 0)), outcome.error.message))
+                rows.append(
+                    HostRow(place, kind, False, float(seen.get("seen", 0)), outcome.error.message, "made" in seen)
+                )
             else:
-                rows.append(HostRow(place, kind, True, time.time()))
+                rows.append(HostRow(place, kind, True, time.time(), made="made" in seen))
                 statuses += outcome.get()
         return Listing(statuses, rows)
 
@@ -400,6 +446,8 @@ class Fleet:
         """
         from . import births
 
+        if spec.address.maker:
+            return self._on_new_host(spec, session)
         kind, step = self._creatable(spec), partial(self.step, "create")
         host = self.host(spec.address)
         return births.create(self._here(), host, spec, kind, self.config, step, self.message, session)
@@ -409,7 +457,27 @@ class Fleet:
         from . import births, workdirs
 
         births.check(spec, self._creatable(spec), self.config)
-        workdirs.plan(self._here(), self.host(spec.address), spec)
+        place = self._new_place(spec.address.maker) if spec.address.maker else spec.address.place
+        workdirs.plan(self._here(), self.host(Address("", place)), spec)
+
+    def _on_new_host(self, spec: Spec, session: dict[str, bytes] | None) -> Found:
+        """Make a host for the agent, unless its spec is wrong. If the agent cannot be made, the host is removed again."""
+        self.check(spec)
+        place = self._new_place(spec.address.maker)
+        self._hosts[place] = hosts.make(place, self.config, self.home)
+        try:
+            return self.create(spec._replace(address=Address(spec.address.name, place)), session)
+        except MusterError:
+            with contextlib.suppress(MusterError):
+                self.destroy_host(place)
+            raise
+
+    def _new_place(self, provider: str) -> str:
+        """Return the place of a host that does not exist: two words that every kind of provider takes as a name."""
+        from .births import free_name
+
+        taken = {place.rpartition(".")[0] for place in hosts.remembered(self.home)}
+        return place_name(free_name(taken), provider)
 
     def _creatable(self, spec: Spec) -> AgentType:
         """Return the type that a spec names. Raises `NotFound` if its program is missing on this machine and would run here."""
@@ -583,7 +651,12 @@ class Fleet:
         from . import trash
 
         seconds = self._trash_days() * 86400.0 if older is None else older
-        return trash.gc(self.local, self.cwd, self._answering(), yes=yes, seconds=seconds, destroy=self.destroy)
+        answering = self._answering()
+        rows = trash.gc(self.local, self.cwd, answering, yes=yes, seconds=seconds, destroy=self.destroy)
+        notes = hosts.remembered(self.home).items()
+        made = {place: note["made"] for place, note in notes if isinstance(note.get("made"), float)}
+        unknown = hosts.unknown(self.config, self.home)
+        return rows + trash.left_hosts(self.home, made, answering, unknown, yes=yes, remove=self.destroy_host)
 
     def _trash_days(self) -> int:
         from . import trash

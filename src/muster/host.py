@@ -55,6 +55,87 @@ def place_of(host: Host) -> str:
     return "" if host.local else place_name(host.name, host.provider)
 
 
+#: Tells by a word of its own that the command begins, and which process it is.
+_BEGIN = 'echo "$0 $$"; exec "$@"'
+#: Ends what a command left behind after a time-out: first its process group, which it usually leads, else the process.
+_END = """
+kill -TERM -- "-$1" 2>/dev/null || kill -TERM "$1" 2>/dev/null || exit 0
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+	kill -0 -- "-$1" 2>/dev/null || exit 0
+	sleep 0.2
+done
+kill -KILL -- "-$1" 2>/dev/null
+"""
+
+
+class CommandHost:
+    """A host that is reached by a command of this machine in front of what is to run there, such as `docker exec -i box`.
+
+    `terminal` is that command where the caller's terminal goes with it (`docker exec -it box`). Both end with the exit code of
+    what ran. A command that never began, and one that ended with 255, mean that the host cannot be reached.
+    """
+
+    local = False
+
+    def __init__(
+        self, name: str, provider: str, command: Sequence[str], terminal: Sequence[str] = (), *, home: str = ""
+    ) -> None:
+        self.name, self.provider, self.home = name, provider, home
+        self.command, self.terminal = tuple(command), tuple(terminal or command)
+
+    def words(self, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
+        """Return the local argv that runs `argv` there."""
+        return [*(self.terminal if terminal else self.command), *argv]
+
+    def run(
+        self, argv: Sequence[str], *, input: bytes | IO[bytes] | None = None, timeout: float | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        # A login shell may print something first: what counts begins behind the mark.
+        mark = os.urandom(8).hex()
+        try:
+            done = call(self.words(["sh", "-c", _BEGIN, mark, *argv]), input, timeout)
+        except TimedOut as error:
+            if isinstance(late := error.__cause__, subprocess.TimeoutExpired):
+                self._end(_behind(late.output or b"", mark)[0])
+            raise TimedOut(f"{argv[0]} did not end within {timeout:g} s on host {place_of(self)}") from error
+        began, out = _behind(done.stdout, mark)
+        if not began or done.returncode == CUT_OFF:
+            raise self.unreachable(done.stderr)
+        return subprocess.CompletedProcess(list(argv), done.returncode, out, done.stderr)
+
+    def attach(self, argv: Sequence[str]) -> list[str]:
+        return self.words(argv, terminal=True)
+
+    def stream(
+        self, argv: Sequence[str], *, stdin: int | IO[bytes] | None = None, stdout: int | IO[bytes] | None = None
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self.words(argv), stdin=stdin, stdout=stdout)
+
+    def unreachable(self, stderr: bytes) -> Unreachable:
+        """Return the error for a host that did not run a command; `stderr` is what was said instead."""
+        lines = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+        return Unreachable(
+            f"host {place_of(self)} cannot be reached: {lines[-1].strip() if lines else 'no answer'}", self.hint()
+        )
+
+    def hint(self) -> str:
+        """Return what to type to find out why the host cannot be reached."""
+        return "muster hosts"
+
+    def _end(self, pid: str) -> None:
+        """End a command that ran for too long: there, it does not end with the program that started it from here."""
+        if pid.isdigit():
+            with contextlib.suppress(MusterError):
+                call(self.words(["sh", "-c", _END, "muster", pid]), b"", 10)
+
+
+def _behind(said: bytes, mark: str) -> tuple[str, bytes]:
+    """Return the number of the process of a command, and what it printed; the number is empty if it did not begin."""
+    _, _, rest = said.partition(mark.encode() + b" ")
+    pid, newline, out = rest.partition(b"\n")
+    return (pid.decode("ascii", "replace"), out) if newline else ("", b"")
+
+
 class Found(NamedTuple):
     """A selected agent and the host it lives on."""
 

@@ -10,15 +10,15 @@ import functools
 import importlib
 import os
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from .errors import UsageError, nearest
+from .errors import MusterError, Refused, UsageError, nearest
 from .host import Host
 from .model import Agent, ClientStatus
 
 BUILTIN_TYPES = ("command", "replay", "claude", "codex", "opencode", "pi", "copilot", "mini")
-BUILTIN_PROVIDERS = ("local", "ssh")
+BUILTIN_PROVIDERS = ("ssh",)
 #: Providers that a host name may end in even where they are not installed: no ssh host is meant by `box.docker`.
 KNOWN_PROVIDERS = ("ssh", "docker", "slurm", "kubernetes", "modal")
 #: Types that `create` takes by itself when none is named, in this order, if their program is on PATH.
@@ -149,10 +149,49 @@ def beside(module_file: str, name: str) -> bytes:
         return file.read()
 
 
-class Provider(Protocol):
-    """Makes and finds hosts of one kind."""
+class Provider:
+    """Finds hosts of one kind by name, and makes them if it can. A plugin overrides `find`, and of the rest what it has.
 
-    def host(self, name: str, settings: dict[str, Any]) -> Host: ...
+    `settings` are the provider's own keys of `[providers.PROVIDER]` and of the host's `[hosts.NAME]`, already checked. A provider
+    keeps no state on this machine: everything about a host follows from its name, its settings and what the provider asks.
+    """
+
+    name = ""
+    """Under which name it is installed; set when it is loaded."""
+    keys: Mapping[str, type] = {}
+    """Its own keys in the configuration, each with the type of its value: str, int, float, bool or list."""
+
+    def find(self, name: str, settings: Mapping[str, Any]) -> Host:
+        """Return the host of that name, without asking it anything: one that is gone raises `Unreachable` when it is used."""
+        raise NotImplementedError
+
+    def create(self, name: str, settings: Mapping[str, Any]) -> Host:
+        """Make a host of that name and return it, ready to run commands."""
+        raise self._cannot("make hosts", f"name one that exists: NAME@HOST.{self.name}")
+
+    def start(self, name: str, settings: Mapping[str, Any]) -> None:
+        """Let a stopped host run again, with the files that it had."""
+        raise self._cannot("start hosts")
+
+    def stop(self, name: str, settings: Mapping[str, Any]) -> None:
+        """End all that runs on a host; its files stay."""
+        raise self._cannot("stop hosts")
+
+    def destroy(self, name: str, settings: Mapping[str, Any]) -> None:
+        """Remove a host with everything on it; one that is gone already is no error."""
+        raise self._cannot("destroy hosts")
+
+    def names(self, settings: Mapping[str, Any]) -> list[str]:
+        """Return the names of the hosts that `create` made and that still exist, running or not."""
+        return []
+
+    @property
+    def makes(self) -> bool:
+        """Whether it has `create`, and so `start`, `stop`, `destroy` and `names`."""
+        return type(self).create is not Provider.create
+
+    def _cannot(self, what: str, hint: str = "") -> Refused:
+        return Refused(f"provider {self.name} does not {what}", hint)
 
 
 def agent_type(name: str, configured: dict[str, Any]) -> AgentType:
@@ -173,19 +212,36 @@ def agent_type(name: str, configured: dict[str, Any]) -> AgentType:
 
 
 def is_provider(name: str) -> bool:
-    """Return whether the last part of a host name such as `box.docker` is a provider. No host is named after `local`."""
-    return name in KNOWN_PROVIDERS or bool(_entry_points("muster.providers", name))
+    """Return whether the last part of a host name such as `box.docker` is a provider."""
+    return name in KNOWN_PROVIDERS or bool(_entry_points("muster.providers", name)) or bool(_executable(name))
 
 
+@functools.cache
 def provider(name: str) -> Provider:
-    """Return the provider called `name`: built in, or from an entry point."""
+    """Return the provider called `name`: built in, from an entry point, or the program `muster-provider-NAME`."""
     if name in BUILTIN_PROVIDERS:
-        found: Provider = importlib.import_module(f".providers.{name}", __package__).PROVIDER
-        return found
-    entry = _entry_point("muster.providers", name)
-    if entry is None:
-        raise UsageError(f"there is no provider {name!r}", f"known providers: {', '.join(BUILTIN_PROVIDERS)}")
-    return entry  # type: ignore[no-any-return]  # the contract suite checks what it can do
+        found = importlib.import_module(f".providers.{name}", __package__).PROVIDER
+    elif entry := _entry_point("muster.providers", name):
+        found = entry() if isinstance(entry, type) else entry
+    elif path := _executable(name):
+        found = importlib.import_module(".providers.executable", __package__).Executable(path)
+    else:
+        raise UsageError(
+            f"there is no provider {name!r}",
+            f"known providers: {', '.join(BUILTIN_PROVIDERS)}; docs/plugins.md says how one is added",
+        )
+    if not isinstance(found, Provider):
+        raise MusterError(f"the plugin for provider {name} is a {type(found).__name__}, not a muster.Provider")
+    found.name = name
+    return found
+
+
+def _executable(name: str) -> str:
+    """Return the path of `muster-provider-NAME`; empty if there is none."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        return ""
+    paths = (os.path.join(folder, f"muster-provider-{name}") for folder in os.environ.get("PATH", "").split(os.pathsep))
+    return next((path for path in paths if os.path.isabs(path) and os.access(path, os.X_OK)), "")
 
 
 def _entry_point(group: str, name: str) -> Any:

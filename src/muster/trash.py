@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ from .workdirs import tree, unregister
 
 DAYS = 30
 LOCK = "destroy.lock"
+#: A host without an agent that was made less long ago may be about to get its first.
+MAKING_SECONDS = 3600
 #: Records that are changed under their locks at the same time: each lock is an open file.
 FILES_AT_ONCE = 100
 #: Kinds of left-overs that no record explains: what each is, and what `gc` does with it.
@@ -238,6 +240,40 @@ def gc(
             rows.append(_row("host", host, name, "cannot be read", 0, f"failed: {error.message}"))
     every = [status for _, statuses in places for status in statuses]
     return rows + _branches(local, cwd, [status for status in every if not yes or not _cut_off(status)], yes)
+
+
+def left_hosts(
+    home: str,
+    made: Mapping[str, float],
+    places: Sequence[tuple[Host, list[Status]]],
+    unknown: Sequence[str],
+    *,
+    yes: bool,
+    remove: Callable[[str], object],
+) -> list[dict[str, Any]]:
+    """Return the hosts that muster made (`made`: when) and on which nothing is left; with `yes`, remove them.
+
+    Hosts that do not answer, and those that this machine does not know (`unknown`), are only told of.
+    """
+    rows = []
+    answering = {place_of(host): (host, statuses) for host, statuses in places}
+    for place, since in made.items():
+        force = f"kept: muster hosts destroy {place} --force"
+        if time.time() - since < MAKING_SECONDS:
+            continue  # an agent may be about to be made there
+        if place not in answering:
+            rows.append(_host_row(place, "does not answer", force))
+        elif not answering[place][1]:
+            if listing(home, [answering[place][0]]):
+                rows.append(_host_row(place, "has only trash", force))
+            else:
+                rows.append(_host_row(place, "empty", _done(partial(remove, place), yes, "removed")))
+    rows += [_host_row(place, "not known here", f"kept: muster list --host {place}") for place in unknown]
+    return rows
+
+
+def _host_row(place: str, verdict: str, action: str) -> dict[str, Any]:
+    return {"what": "host", "host": place, "name": place, "verdict": verdict, "bytes": 0, "action": action}
 
 
 def days(settings: dict[str, Any]) -> int:

@@ -4,6 +4,7 @@ import argparse
 import os
 
 from .. import config as settings
+from .. import hosts
 from ..errors import NotFound, UsageError
 from ..fleet import Fleet
 from . import render
@@ -55,6 +56,9 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         parts = settings.parts(args.key)
         if parts[0] == "commands" and len(parts) == 3:
             check_option(parts[1], parts[2], args.value)
+        if parts[0] in hosts.COMMON and len(parts) == 3:
+            own = {**fleet.config.section(parts[0]).get(parts[1], {}), parts[2]: settings.literal(args.value)}
+            hosts.check(settings.Config({parts[0]: {parts[1]: own}}, (), (), ""), plugins=True)
         settings.set_value(path, args.key, args.value)
         render.note(f"set {args.key} in {path}")
         if args.json:

@@ -58,11 +58,3 @@ class LocalHost:
         self, argv: Sequence[str], *, stdin: int | IO[bytes] | None = None, stdout: int | IO[bytes] | None = None
     ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(_encoded(argv), stdin=stdin, stdout=stdout)
-
-
-class Local:
-    def host(self, name: str, settings: dict[str, object]) -> LocalHost:
-        return LocalHost(home(os.environ))
-
-
-PROVIDER = Local()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
-from typing import IO
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
 
-from ..errors import MusterError, Unreachable
-from ..host import CUT_OFF, call
+from ..errors import MusterError
+from ..host import CommandHost
+from ..plugins import Provider
 
 CONNECT_SECONDS = 4
 
@@ -31,30 +32,17 @@ exit "$code"
 """
 
 
-class SshHost:
-    provider = "ssh"
-    local = False
-
+class SshHost(CommandHost):
     def __init__(self, destination: str, home: str = "", label: str = "") -> None:
+        super().__init__(label or destination, "ssh", (), home=home)
         self.destination = destination
-        self.name = label or destination
-        self.home = home
         self.sockets = _socket_folder()
 
-    def run(
-        self, argv: Sequence[str], *, input: bytes | IO[bytes] | None = None, timeout: float | None = None
-    ) -> subprocess.CompletedProcess[bytes]:
-        # A login shell may talk before it obeys: what counts begins behind the mark.
-        mark = os.urandom(8).hex()
-        command = _encode(f"echo {mark}; exec {_join(argv)}")
-        done = call([*self._ssh("-T", "-oBatchMode=yes"), command], input, timeout)
-        _, found, out = done.stdout.partition(mark.encode() + b"\n")
-        if not found or done.returncode == CUT_OFF:
-            raise self._unreachable(done.stderr)
-        return subprocess.CompletedProcess(list(argv), done.returncode, out, done.stderr)
+    def words(self, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
+        return [*(self._ssh("-t") if terminal else self._ssh("-T", "-oBatchMode=yes")), _encode(f"exec {_join(argv)}")]
 
-    def attach(self, argv: Sequence[str]) -> list[str]:
-        return [*self._ssh("-t"), _encode(f"exec {_join(argv)}")]
+    def hint(self) -> str:
+        return f"try: ssh {self.destination} true"
 
     def stream(
         self, argv: Sequence[str], *, stdin: int | IO[bytes] | None = None, stdout: int | IO[bytes] | None = None
@@ -80,11 +68,6 @@ class SshHost:
             *more,
             self.destination,
         ]
-
-    def _unreachable(self, stderr: bytes) -> Unreachable:
-        lines = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-        said = lines[-1].strip() if lines else "no answer"
-        return Unreachable(f"host {self.name} cannot be reached: {said}", f"try: ssh {self.destination} true")
 
 
 def _socket_folder() -> str:
@@ -112,9 +95,13 @@ def _encode(command: str) -> str:
     return f'exec sh -c \'eval "$(printf "{text}")"\''
 
 
-class Ssh:
-    def host(self, name: str, settings: dict[str, object]) -> SshHost:
-        return SshHost(str(settings.get("destination", name)), str(settings.get("home", "")), label=name)
+class Ssh(Provider):
+    """The user's ssh knows how to reach its hosts; it makes none."""
+
+    keys = {"destination": str}
+
+    def find(self, name: str, settings: Mapping[str, Any]) -> SshHost:
+        return SshHost(settings.get("destination", name), label=name)
 
 
 PROVIDER = Ssh()
