@@ -55,16 +55,17 @@ def place_of(host: Host) -> str:
     return "" if host.local else place_name(host.name, host.provider)
 
 
-#: Tells by a word of its own that the command begins, and which process it is.
-_BEGIN = 'echo "$0 $$"; exec "$@"'
+#: Tells by a word of its own that the command begins, and which process runs it. That process outlives the command: ssh, for
+#: one, ends with 255 if a signal ended what it ran, as if the connection had broken.
+_BEGIN = 'echo "$0 $$"; "$@"; exit "$?"'
 #: Ends what a command left behind after a time-out: first its process group, which it usually leads, else the process.
 _END = """
-kill -TERM -- "-$1" 2>/dev/null || kill -TERM "$1" 2>/dev/null || exit 0
+kill -s TERM -- "-$1" 2>/dev/null || kill -TERM "$1" 2>/dev/null || exit 0
 for _ in 1 2 3 4 5 6 7 8 9 10; do
-	kill -0 -- "-$1" 2>/dev/null || exit 0
+	kill -s 0 -- "-$1" 2>/dev/null || exit 0
 	sleep 0.2
 done
-kill -KILL -- "-$1" 2>/dev/null
+kill -s KILL -- "-$1" 2>/dev/null
 """
 
 

@@ -48,7 +48,7 @@ class SshHost(CommandHost):
         self, argv: Sequence[str], *, stdin: int | IO[bytes] | None = None, stdout: int | IO[bytes] | None = None
     ) -> subprocess.Popen[bytes]:
         mark = os.urandom(8).hex()
-        ssh = [*self._ssh("-T", "-oBatchMode=yes"), _encode(f"printf '\\n{mark}\\n'; exec {_join(argv)}")]
+        ssh = [*self._ssh("-T", "-oBatchMode=yes"), _encode(f"printf '\\n{mark}\\n'; {_join(argv)}; exit $?")]
         return subprocess.Popen(["sh", "-c", _BEHIND, "muster-ssh", mark, *ssh], stdin=stdin, stdout=stdout)
 
     def forget(self) -> None:
