@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.plugins import BUILTIN_TYPES, VERSIONS, AgentType, agent_type, misfit, version
+from muster.agents import TYPES
+from muster.plugins import VERSIONS, AgentType, agent_type, misfit, version
 
 from .conftest import World
 
@@ -120,7 +121,7 @@ def test_versions_are_compared_as_numbers() -> None:
 
 
 def test_the_stated_range_of_each_built_in_client_holds_the_version_to_install() -> None:
-    for name in BUILTIN_TYPES:
+    for name in TYPES:
         kind = agent_type(name, {})
         if kind.versions:
             assert set(kind.versions) == set(VERSIONS)

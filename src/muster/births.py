@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import bindings, hosts, message, notify, plugins, store, tmux, workdirs
+from . import agents, bindings, hosts, message, notify, plugins, store, tmux, workdirs
 from .config import Config
 from .errors import MusterError, NotFound, Refused, UsageError
 from .host import Found, Host, place_of
@@ -146,6 +146,7 @@ def start(one: Found, notify_settings: dict[str, Any]) -> bool:
         "launch": launch.encode(),
         "argv": shlex.join(argv).encode("utf-8", "surrogateescape"),
         **tmux.bin_files(),
+        **agents.unset_files(),
         **notify.files(notify_settings, one.host, agent),
     }
     store.put(one.host, agent, files)
@@ -267,6 +268,7 @@ def _prepare(
         prompt = {"prompt": spec.message.encode()}
     files = {
         **tmux.bin_files(),
+        **agents.unset_files(),
         **ready.files,
         **prompt,
         "env": "".join(lines).encode(),

@@ -20,7 +20,7 @@ from . import bindings, config, evidence, fanout, hosts, store, tmux
 from .errors import MusterError, NotFound, Refused, TimedOut, Unreachable, UsageError, close
 from .host import Found, Host, place_of, shell_file
 from .model import ENDED, LIVE, Address, Agent, Alarm, Bill, Load, Spec, Status, place_name
-from .plugins import CLIENTS, AgentType, agent_type
+from .plugins import AgentType, agent_type
 from .providers import local
 
 if TYPE_CHECKING:
@@ -231,11 +231,13 @@ class Fleet:
         """Return the first client that is installed. `hint` says how the caller is told a type."""
         import shutil
 
-        for name in CLIENTS:
+        from . import agents
+
+        for name in agents.DEFAULTS:
             if shutil.which(name, path=self.env.get("PATH")):
                 return name
         raise UsageError(
-            "no agent type was named, and none of claude, codex, opencode is on PATH",
+            f"no agent type was named, and none of {', '.join(agents.DEFAULTS)} is on PATH",
             hint or "name one: muster create NAME TYPE, or a program: muster create NAME command -- make test",
         )
 

@@ -17,12 +17,9 @@ from .errors import MusterError, Refused, UsageError, nearest
 from .host import Host
 from .model import Agent, ClientStatus
 
-BUILTIN_TYPES = ("command", "replay", "claude", "codex", "opencode", "pi", "copilot", "mini")
 BUILTIN_PROVIDERS = ("ssh",)
 #: Providers that a host name may end in even where they are not installed: no ssh host is meant by `box.docker`.
 KNOWN_PROVIDERS = ("ssh", "docker", "slurm", "kubernetes", "modal")
-#: Types that `create` takes by itself when none is named, in this order, if their program is on PATH.
-CLIENTS = ("claude", "codex", "opencode")
 
 
 class Launch(NamedTuple):
@@ -195,16 +192,17 @@ class Provider:
 
 
 def agent_type(name: str, configured: dict[str, Any]) -> AgentType:
-    """The type called `name`: configured in TOML, built in, or from an entry point."""
+    """Return the type called `name`: configured in TOML, built in, or from an entry point."""
     if name in configured:
         return _from_toml(name, configured[name])
-    if name in BUILTIN_TYPES:
+    builtin: tuple[str, ...] = importlib.import_module(".agents", __package__).TYPES
+    if name in builtin:
         found: AgentType = importlib.import_module(f".agents.{name}", __package__).TYPE
         return found
     found_entry = _entry_point("muster.types", name)
     if isinstance(found_entry, AgentType):
         return found_entry
-    known = sorted({*BUILTIN_TYPES, *configured})
+    known = sorted({*builtin, *configured})
     raise UsageError(
         f"there is no agent type {name!r}",
         f"known types: {', '.join(known)}; a program is run with: muster create NAME command -- {name} …",

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import argparse
 
+from .. import agents, fanout
 from .. import config as settings
-from .. import fanout
 from ..errors import MusterError, UsageError, nearest, worst
 from ..fleet import Fleet
 from ..host import Found
@@ -39,7 +39,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="",
         metavar="TYPE",
-        help="what to run: claude, codex, opencode, pi, copilot, mini, command, replay, or one of [types]",
+        help=f"what to run: {', '.join(agents.TYPES)}, or one of [types]",
     )
     add("-m", "--message", default="", help="the first message")
     add("--message-file", metavar="FILE", help="the first message, from a file; - is stdin")

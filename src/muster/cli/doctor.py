@@ -3,7 +3,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from .. import fanout, hosts, plugins, prices
+from .. import agents, fanout, hosts, plugins, prices
 from ..fleet import Fleet
 from ..host import Host, checked
 from ..model import Address
@@ -51,7 +51,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     places = ["", *hosts.remembered(fleet.home)]
 
-    names = dict.fromkeys([*plugins.BUILTIN_TYPES, *fleet.config.section("types")])
+    names = dict.fromkeys([*agents.TYPES, *fleet.config.section("types")])
     kinds = [kind for kind in map(fleet.type, names) if kind.versions]
 
     def look(place: str) -> list[dict[str, object]]:

@@ -80,22 +80,21 @@ mu_event() { # DIR KIND
 # shellcheck disable=SC2034  # for the scripts that stand behind
 mu_own='#{?@pane,#{==:#{@pane},#{pane_id}},1}'
 
-# Print the transcript that the client of an agent (DIR is its folder) says it keeps, if that is one: a file of the agent's own,
-# or one that lies and is called as clients keep their conversations. The agent could name any other file of the user's.
+# Print the path of the transcript that the client of the agent with the folder DIR keeps. The agent could name any file of the
+# user's as its transcript, so outside DIR only a file that is named as clients name conversations counts: by a UUID.
 mu_transcript() { # DIR
 	if [ -h "$1" ] || [ -h "$1/ev" ] || [ -h "$1/ev/session" ]; then return 0; fi
 	mu_file=$(sed -n 's/.*"where":"\([^"\\]*\)".*/\1/p' "$1/ev/session" 2>/dev/null | head -n 1) || mu_file=
-	# Where no hook runs (`disableAllHooks`), Claude Code tells nothing: its conversation is called by the key that it was given.
+	# A client whose hooks do not run tells nothing. In its own configuration folder its conversation is named by its session's key.
 	if [ -z "$mu_file" ] && [ -f "$1/client/key" ] && [ ! -h "$1/client/key" ]; then
-		for mu_file in "$1"/client/home/projects/*/"$(head -c 40 "$1/client/key")".jsonl; do [ ! -f "$mu_file" ] || break; done
+		for mu_file in "$1"/client/home/*/*/"$(head -c 40 "$1/client/key")".jsonl; do [ ! -f "$mu_file" ] || break; done
 	fi
 	mu_uuid='[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 	case $mu_file in
 	*/../* | *[!\ -~]*) return 0 ;;
 	"$1"/*.jsonl) ;;
 	*)
-		printf '%s\n' "$mu_file" |
-			grep -qE "^/.*/(projects/[^/]+|sessions/[0-9]{4}/[0-9]{2}/[0-9]{2})/([^/]*-)?$mu_uuid\.jsonl\$" || return 0
+		printf '%s\n' "$mu_file" | grep -qE "^/.*/([^/]*-)?$mu_uuid\.jsonl\$" || return 0
 		;;
 	esac
 	[ ! -f "$mu_file" ] || [ -h "$mu_file" ] || [ -h "${mu_file%/*}" ] || printf '%s\n' "$mu_file"

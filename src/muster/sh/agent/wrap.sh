@@ -13,7 +13,7 @@ mkdir -p "$dir/rec" "$dir/ev"
 # Where the terminal can be asked about; the agent itself does not see it.
 { printf '%s\n' "${TMUX%%,*}" >"$dir/socket"; } 2>/dev/null
 
-# The caller's environment, without what belongs to an outer session of another agent.
+# The caller's environment, without what belongs to an outer session of another agent: a client may be running muster.
 if [ -f "$dir/launch-env" ]; then
 	# shellcheck disable=SC1091
 	. "$dir/launch-env"
@@ -21,16 +21,19 @@ if [ -f "$dir/launch-env" ]; then
 	[ ! -s "$dir/notify/command" ] || mv -f "$dir/launch-env" "$dir/notify/env"
 	rm -f "$dir/launch-env"
 fi
-for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
+names=$(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p')
+# Each file in unset/ is from one client: the variables that it sets for what it starts, one extended regular expression a line.
+# shellcheck disable=SC2016  # awk's own
+for name in $({ cat "$dir"/unset/*; printf '\n=\n%s\n' "$names"; } 2>/dev/null | LC_ALL=C awk '
+	$0 == "" { next }
+	$0 == "=" { names = 1; next }
+	!names { pattern = pattern "|" $0; next }
+	pattern != "" && $0 ~ "^(" substr(pattern, 2) ")$"'); do
+	unset "$name"
+done
+for name in $names; do
 	case $name in
 	TMUX | TMUX_* | STY | WINDOW | OLDPWD | COLUMNS | LINES) unset "$name" ;;
-	CLAUDECODE | CLAUDE_CODE_ENTRYPOINT | CLAUDE_CODE_SESSION* | CLAUDE_CODE_SSE_PORT | CLAUDE_CODE_CHILD* | \
-		CLAUDE_CODE_CONTAINER* | CLAUDE_CODE_REMOTE* | CLAUDE_CODE_EXECPATH | CLAUDE_PROJECT_DIR | CLAUDE_ENV_FILE | \
-		CLAUDE_EFFORT | CLAUDE_PID) unset "$name" ;;
-	CODEX_SANDBOX* | CODEX_THREAD_ID | CODEX_SESSION* | CODEX_CI | CODEX_TOOL_CALL_ID | CODEX_PERMISSION_PROFILE | \
-		CODEX_VERSION | CODEX_MANAGED_* | CODEX_INTERNAL_* | CODEX_APPLY_PATCH_* | CODEX_NETWORK_PROXY_* | \
-		CODEX_EXEC_SERVER_*) unset "$name" ;;
-	OPENCODE | OPENCODE_PID | OPENCODE_SESSION* | AGENT | AI_AGENT) unset "$name" ;;
 	GIT_DIR | GIT_WORK_TREE | GIT_INDEX_FILE | GIT_OBJECT_DIRECTORY | GIT_ALTERNATE_OBJECT_DIRECTORIES | GIT_PREFIX | \
 		GIT_COMMON_DIR | GIT_NAMESPACE | GIT_CONFIG_PARAMETERS | GIT_SHALLOW_FILE | GIT_GRAFT_FILE | GIT_QUARANTINE_PATH | \
 		GIT_REFLOG_ACTION | GIT_INTERNAL_*) unset "$name" ;;
