@@ -2,10 +2,10 @@
 
 A host may be controlled by the agents on it, so `agent.json` is hostile input. Every record that muster writes to a host
 is also kept here, under `bindings/` of the user's state folder, and this copy decides which repository, branch and
-folders a verb touches. Where the host tells something else, that is reported as an alarm and never acted on.
+folders a verb touches. If the host reports something else, that raises an alarm and is never acted on.
 
-An agent without a copy was made from another machine, or the copy was lost. It can be watched and talked to; paths on its
-host are derived from its id, and a verb that needs a repository of the user's asks for one.
+An agent without a copy was created on another machine, or the copy was lost. It can be watched and messaged; its paths
+are derived from its id, and a verb that needs one of the user's repositories asks for it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import NamedTuple
 from .errors import MusterError
 from .model import Agent, Alarm, is_id
 
-#: Progress of a verb that may have been killed half-way, so it is read from the host. Nothing is located by it.
+#: Progress of a verb that may have been killed, so it is read from the host. These fields locate nothing.
 HOST_FIELDS = ("phase", "creator", "trash")
-#: Not compared: `name` is compared by the caller, who knows the claimed one; the others decide nothing on their own.
+#: Not compared here: `bind` compares `name` itself, and the others decide nothing on their own.
 QUIET_FIELDS = (*HOST_FIELDS, "name", "labels", "version")
 
 
 class Binding(NamedTuple):
     agent: Agent
     before: dict[str, object]
-    """Former values of fields that are being changed: the host may still have these."""
+    """Former values of fields that are being changed, which the host may still have."""
 
 
 def write(home: str, place: str, agent: Agent, before: Agent | None = None, sync: bool = True) -> None:
@@ -68,9 +68,9 @@ def _write(path: str, agent: Agent, before: Agent | None, sync: bool) -> None:
 
 @contextlib.contextmanager
 def changing(home: str, place: str, agent_id: str) -> Iterator[None]:
-    """Let one process of this machine at a time read a record, change it and write it back.
+    """Lock a record on this machine while it is read, changed and written back.
 
-    The kernel lets go of the lock when its process ends. Where no lock can be had (a full disk), there is none.
+    The kernel releases the lock when its process ends. If no lock file can be written (a full disk), there is no lock.
     """
     import fcntl
 
@@ -87,7 +87,7 @@ def changing(home: str, place: str, agent_id: str) -> Iterator[None]:
 
 
 def _sync(folder: str) -> None:
-    """Wait until the names in a folder are on the disk."""
+    """Wait until the entries of a folder are on the disk."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -130,12 +130,12 @@ def remove(home: str, place: str, agent_id: str) -> None:
 
 
 def fingerprint_path(home: str, place: str, agent_id: str) -> str:
-    """Return the file that says what made git run programs in the user's repository when the agent was created."""
+    """Return the path of the fingerprint of the user's repository, taken when the agent was created."""
     return _path(home, place, agent_id).removesuffix(".json") + ".fingerprint"
 
 
 def ids(home: str, place: str) -> Iterator[str]:
-    """Yield the ids of all agents of a host that have a copy."""
+    """Yield the ids of all agents of a host whose record is kept here."""
     try:
         names = os.listdir(os.path.dirname(_path(home, place, "x")))
     except OSError:
@@ -143,45 +143,45 @@ def ids(home: str, place: str) -> Iterator[str]:
     yield from (name.removesuffix(".json") for name in sorted(names) if name.endswith(".json"))
 
 
-def bind(told: Agent, binding: Binding | None, host_home: str) -> tuple[Agent, tuple[Alarm, ...]]:
-    """Return the agent as it may be acted on, and what its host tells differently."""
+def bind(reported: Agent, binding: Binding | None, host_home: str) -> tuple[Agent, tuple[Alarm, ...]]:
+    """Return the agent as verbs may act on it, and the alarms: what its host reports differently."""
     if binding is None:
-        return unbound(told, host_home), ()
+        return unbound(reported, host_home), ()
     ours = binding.agent
-    # A change that was cut off: the host still has what muster itself had written there before.
-    old = [field for field in binding.before if _text(getattr(told, field)) == _text(binding.before[field])]
-    agent = ours._replace(**{field: getattr(told, field) for field in (*HOST_FIELDS, *old)})
-    if told.phase == "unreadable" or (told.phase == "creating" and ours.phase == "creating"):
-        return agent, ()  # the record cannot be read, which its state says, or is not written yet
+    # After an interrupted change the host still has what muster itself wrote there before.
+    old = [field for field in binding.before if _text(getattr(reported, field)) == _text(binding.before[field])]
+    agent = ours._replace(**{field: getattr(reported, field) for field in (*HOST_FIELDS, *old)})
+    if reported.phase == "unreadable" or (reported.phase == "creating" and ours.phase == "creating"):
+        return agent, ()  # the record is unreadable, which its state shows, or not written yet
     alarms = [
-        Alarm(field, _text(getattr(ours, field)), _text(getattr(told, field)))
+        Alarm(field, _text(getattr(ours, field)), _text(getattr(reported, field)))
         for field in Agent._fields
         if field not in QUIET_FIELDS
-        and getattr(told, field) != getattr(ours, field)
-        and (field not in binding.before or _text(getattr(told, field)) != _text(binding.before[field]))
+        and getattr(reported, field) != getattr(ours, field)
+        and (field not in binding.before or _text(getattr(reported, field)) != _text(binding.before[field]))
     ]
-    if told.name not in (ours.name, binding.before.get("name")):
-        alarms.append(Alarm("name", ours.name, told.name))
-    if told.phase == "creating" and binding.before.get("phase") != "creating":
-        alarms.append(Alarm("phase", ours.phase, told.phase))
+    if reported.name not in (ours.name, binding.before.get("name")):
+        alarms.append(Alarm("name", ours.name, reported.name))
+    if reported.phase == "creating" and binding.before.get("phase") != "creating":
+        alarms.append(Alarm("phase", ours.phase, reported.phase))
     return agent, tuple(alarms)
 
 
-def resolve(home: str, place: str, told: Agent, host_home: str) -> tuple[Agent, tuple[Alarm, ...], bool]:
+def resolve(home: str, place: str, reported: Agent, host_home: str) -> tuple[Agent, tuple[Alarm, ...], bool]:
     """Return the agent as it may be acted on, what its host tells differently, and whether this machine has a copy of its record."""
-    binding = read(home, place, told.id)
-    agent, alarms = bind(told, binding, host_home)
+    binding = read(home, place, reported.id)
+    agent, alarms = bind(reported, binding, host_home)
     return agent, alarms, binding is not None
 
 
-def unbound(told: Agent, host_home: str) -> Agent:
-    """Return an agent that nothing is known of on this machine: its places follow from its id, it has no repository here."""
-    folder, workdir = f"{host_home}/agents/{told.id}", f"{host_home}/work/{told.id}"
-    mode = told.mode if told.mode in ("worktree", "mirror", "copy", "in-place") else ""
+def unbound(reported: Agent, host_home: str) -> Agent:
+    """Return an agent that this machine has no record of: its paths follow from its id, and it has no repository here."""
+    folder, workdir = f"{host_home}/agents/{reported.id}", f"{host_home}/work/{reported.id}"
+    mode = reported.mode if reported.mode in ("worktree", "mirror", "copy", "in-place") else ""
     gitdir = {"worktree": f"{folder}/repo", "mirror": f"{workdir}/.git"}.get(mode, "")
     if mode == "in-place":
         workdir = ""
-    return told._replace(
+    return reported._replace(
         folder=folder,
         workdir=workdir,
         cwd=workdir,
@@ -191,8 +191,8 @@ def unbound(told: Agent, host_home: str) -> Agent:
         source="",
         repo="",
         origin="",
-        branch=f"muster/{told.name}" if gitdir else "",
-        base=told.base if _is_commit(told.base) else "",
+        branch=f"muster/{reported.name}" if gitdir else "",
+        base=reported.base if _is_commit(reported.base) else "",
     )
 
 
@@ -205,7 +205,7 @@ def _text(value: object) -> str:
 
 
 def named(home: str, place: str, name: str) -> bool:
-    """Whether there is a copy of the record of an agent that has this name."""
+    """Return whether an agent with this name has its record here."""
     copies = (read(home, place, agent_id) for agent_id in ids(home, place))
     return any(copy is not None and copy.agent.name == name for copy in copies)
 
@@ -238,14 +238,14 @@ def _key_path(home: str, place: str, agent_id: str) -> str:
 
 
 def is_sealed(result: str, key: str) -> bool:
-    """Whether the first line of a `result.json` was sealed with this key, as sh/agent/submit.sh does it."""
+    """Return whether the first line of a `result.json` carries a valid seal of this key, as sh/agent/submit.sh makes it."""
     import hashlib
 
     body, mark, seal = result.rstrip("\n").rpartition(',"seal":"')
     if not mark or not seal.endswith('"}'):
         return False
     data = f"{key}\n{body}".encode("utf-8", "surrogateescape")
-    # git's name of a blob; a repository chooses between two kinds.
+    # The seal is git's id of a blob, which is SHA-256 in some repositories.
     digest = hashlib.sha256 if len(seal) == 66 else hashlib.sha1
     return digest(b"blob %d\0" % len(data) + data).hexdigest() == seal[:-2]
 

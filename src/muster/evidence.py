@@ -50,7 +50,7 @@ def changed(alarms: tuple[Alarm, ...], now: float) -> list[Evidence]:
         Evidence("result", now, "result.json was not written by this agent's own submit; it does not count")
         if alarm.field == "result"
         else Evidence(
-            "record", now, f"{alarm.field} is {alarm.told!r} on its host, muster wrote {alarm.recorded!r}; ignored"
+            "record", now, f"{alarm.field} is {alarm.reported!r} on its host, muster wrote {alarm.recorded!r}; ignored"
         )
         for alarm in alarms
     ]

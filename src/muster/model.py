@@ -186,14 +186,14 @@ class ClientStatus(NamedTuple):
 
 
 class Alarm(NamedTuple):
-    """A field of an agent's record that its host tells differently from what muster wrote.
+    """A field of an agent's record that its host reports differently than what muster wrote.
 
     The field `result` stands for a `result.json` that the agent's own `submit` did not write.
     """
 
     field: str
     recorded: str
-    told: str
+    reported: str
 
 
 class Status(NamedTuple):

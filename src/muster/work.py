@@ -162,14 +162,14 @@ def push(
     """Bring a commit of the user's repository to the agent's branch and files. `change` changes the agent's record."""
     agent = one.agent
     if agent.mode == "in-place":
-        return {"told": "nothing to do, it works in your own folder", "head": None}
+        return {"branch": None, "head": None}
     if not agent.common:
         raise Refused("a copy has no branch to push to", f"muster exec {agent.name} -- COMMAND changes its files")
     home = _home(local, cwd, one, "")
     wanted = commit(local, home, ref)
     head = git.push(local, home.common, wanted, one.host, tree(agent), merge=merge)
     change(lambda agent: agent._replace(base=wanted))
-    return {"told": f"{agent.branch} is at {head[:10]} now", "head": head, "pushed": wanted}
+    return {"branch": agent.branch, "head": head, "pushed": wanted}
 
 
 def snapshots(one: Found) -> list[dict[str, Any]]:
@@ -180,7 +180,7 @@ def snapshots(one: Found) -> list[dict[str, Any]]:
 
 
 def snapshot(one: Found, action: str, name: str) -> tuple[str, str]:
-    """Create, restore or delete one; returns its name and what to tell."""
+    """Create, restore or delete a snapshot. Return its name, and for `restore` the name of the snapshot of the state before."""
     _comparable(one.agent)
     at = tree(one.agent)
     now = time.time()
@@ -192,15 +192,15 @@ def snapshot(one: Found, action: str, name: str) -> tuple[str, str]:
         if name in [item.id for item in git.snapshot_list(one.host, at)]:
             raise Refused(f"there is a snapshot {name} already", "use another name, or delete it first")
         git.snapshot_create(one.host, at, name)
-        return name, f"kept {one.agent.name} as snapshot {name}"
+        return name, ""
     if name not in [item.id for item in git.snapshot_list(one.host, at)]:
         raise NotFound(f"{one.agent.name} has no snapshot {name!r}", f"muster snapshot list {one.agent.name}")
     if action == "delete":
         git.snapshot_delete(one.host, at, name)
-        return name, f"deleted snapshot {name}"
+        return name, ""
     before = f"before-{stamp}"
     git.snapshot_restore(one.host, at, name, before)
-    return name, f"{one.agent.name} is as in snapshot {name}; what was there is snapshot {before}"
+    return name, before
 
 
 def steps(one: Found) -> list[tuple[float, dict[str, Any]]]:

@@ -144,7 +144,7 @@ def test_what_was_there_before_going_back_can_be_had_again(e2e: E2eSession) -> N
     keep(e2e)
     inside(e2e, "echo precious > draft.txt")
     result = e2e.run("muster snapshot restore greet before-cleaning", comment="Go back.")
-    expect(result.stderr).to_match(r"what was there is snapshot before-20\d{6}-\d{6}-\d{3}$")
+    expect(result.stderr).to_match(r"its former state is snapshot before-20\d{6}-\d{6}-\d{3}$")
     (kept,) = set(snapshots(e2e)) - {"before-cleaning"}
     expect(e2e.run(f"muster snapshot restore greet {kept}", comment="And forward again.")).to_succeed()
     assert inside(e2e, "cat draft.txt") == "precious\n"

@@ -135,8 +135,8 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     for problem in problems:
         render.error(problem)
     if args.json:
-        told = {"errors": [render.problem_json(problem) for problem in problems]} if problems else {}
-        render.document({"agents": common.agents_json(fleet, [one.status for one in made]), **told})
+        errors = {"errors": [render.problem_json(problem) for problem in problems]} if problems else {}
+        render.document({"agents": common.agents_json(fleet, [one.status for one in made]), **errors})
     common.note_versions(fleet, made)
     for one in made:
         if not args.json:

@@ -139,8 +139,8 @@ def _fill(form: str, row: dict[str, object]) -> str:
     try:
         return form.format(**{key: "" if value is None else value for key, value in row.items()})
     except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
-        told = f"{error} is not a key" if isinstance(error, KeyError) else str(error)
-        raise UsageError(f"--format: {told}", f"known: {', '.join(row)}; {{{{ and }}}} are braces") from error
+        why = f"{error} is not a key" if isinstance(error, KeyError) else str(error)
+        raise UsageError(f"--format: {why}", f"known: {', '.join(row)}; {{{{ and }}}} are braces") from error
 
 
 def _table(args: argparse.Namespace, listing: Listing, rows: list[dict[str, Any]]) -> None:

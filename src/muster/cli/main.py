@@ -213,13 +213,13 @@ def _dispatch(words: list[str]) -> int:
         full = (errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM)
         if isinstance(error, OSError) and error.errno and (error.filename or error.errno in full):
             where = f": {error.filename}" if error.filename else ""
-            told = MusterError(f"{os.strerror(error.errno)}{where}", "free or open that place and try again")
-            render.error(told, as_json=wants_json)
+            problem = MusterError(f"{os.strerror(error.errno)}{where}", "free or open that place and try again")
+            render.error(problem, as_json=wants_json)
         else:
             log = _log_bug(words)
             kept = f"the details are in {log}" if log else "-v shows the details"
-            told = MusterError(f"this is a bug in muster: {type(error).__name__}: {error}", kept)
-            render.error(told, as_json=wants_json)
+            problem = MusterError(f"this is a bug in muster: {type(error).__name__}: {error}", kept)
+            render.error(problem, as_json=wants_json)
         if verbose:
             _traceback()
         return 1
@@ -268,8 +268,10 @@ def _foreign(verb: str, words: list[str], as_json: bool) -> int:
 
     if known := actions(verb):
         said = f"needs an action before {words[0]}" if words[0].startswith("-") else f"has no action {words[0]!r}"
-        told = UsageError(f"muster {verb} {said}", f"{nearest(words[0], list(known))}; muster {verb} --help lists all")
-        render.error(told, as_json=as_json)
+        problem = UsageError(
+            f"muster {verb} {said}", f"{nearest(words[0], list(known))}; muster {verb} --help lists all"
+        )
+        render.error(problem, as_json=as_json)
         return 2
     program = None if verb.startswith("-") or "/" in verb else shutil.which(f"muster-{verb}")
     if program:

@@ -58,23 +58,23 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         if row["branch"]:
             left = [] if args.uncommitted or not row["dirty"] else fleet.uncommitted_files(one)
             row["uncommitted"] = None if row["dirty"] is None else left
-        return {"told": _told(str(one.status.address), args.how, row), **row}
+        return row
 
     def say(row: dict[str, Any]) -> str:
         if "files" in row:
             return f"{row['address']}: {len(row['files'])} files" + "".join(f"\n  {path}" for path in row["files"])
-        return f"{row['address']}: {row['told']}"
+        return f"{row['address']}: {_summary(row['address'], args.how, row)}"
 
     # One at a time, because several may go to the same repository.
     return common.for_each(args, fleet, pull, say, limit=1)
 
 
-def _told(address: str, how: str | None, row: dict[str, Any]) -> str:
-    """Say what was brought and merged, and what was left behind."""
+def _summary(address: str, how: str | None, row: dict[str, Any]) -> str:
+    """Return what was fetched, merged and left behind, as text."""
     if row["branch"] is None and "changed" not in row:
         return "nothing to pull, it works in your own folder"
     if row["branch"] is None:
-        return _told_folder(address, how, row)
+        return _folder_summary(address, how, row)
     if not how:
         text = f"{row['branch']} is at {row['tip'][:10]}, {_number(row['commits'], 'commit')} ahead of where it began"
     elif row["merged"]:
@@ -96,7 +96,7 @@ def _told(address: str, how: str | None, row: dict[str, Any]) -> str:
     return text
 
 
-def _told_folder(address: str, how: str | None, row: dict[str, Any]) -> str:
+def _folder_summary(address: str, how: str | None, row: dict[str, Any]) -> str:
     count = _number(len(row["changed"]), "file")
     if row["merged"]:
         return f"{count} written to {row['folder']}"

@@ -28,4 +28,9 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     def push(one: Found) -> dict[str, Any]:
         return fleet.push(one, args.ref, merge=args.merge)
 
-    return common.for_each(args, fleet, push, lambda row: f"{row['address']}: {row['told']}", limit=4)
+    def say(row: dict[str, Any]) -> str:
+        if row["branch"] is None:
+            return f"{row['address']}: nothing to do, it works in your own folder"
+        return f"{row['address']}: {row['branch']} is at {row['head'][:10]} now"
+
+    return common.for_each(args, fleet, push, say, limit=4)

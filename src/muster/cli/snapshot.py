@@ -41,11 +41,17 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         return 0
     if args.action != "create" and not args.snapshot:
         raise UsageError(f"which snapshot to {args.action}?", f"muster snapshot list {args.name}")
-    name, told = fleet.snapshot(one, args.action, args.snapshot)
+    name, before = fleet.snapshot(one, args.action, args.snapshot)
     if args.json:
-        render.document({"name": one.agent.name, "action": args.action, "snapshot": name})
+        document = {"name": one.agent.name, "action": args.action, "snapshot": name}
+        render.document({**document, "before": before} if before else document)
     else:
-        render.note(told)
+        sentences = {
+            "create": f"saved {one.agent.name} as snapshot {name}",
+            "restore": f"restored {one.agent.name} to snapshot {name}; its former state is snapshot {before}",
+            "delete": f"deleted snapshot {name}",
+        }
+        render.note(sentences[args.action])
         if args.action == "create":
             render.out(name)
     return 0
