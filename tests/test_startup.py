@@ -122,12 +122,23 @@ def test_the_public_face_is_what_it_is() -> None:
         "Address",
         "Agent",
         "AgentType",
+        "CommandFailed",
+        "CommandHost",
         "Fleet",
+        "Found",
         "Host",
+        "Launch",
         "MusterError",
+        "NotFound",
+        "Prepared",
         "Provider",
+        "Refused",
         "Spec",
         "Status",
+        "Stuck",
+        "TimedOut",
+        "Unreachable",
+        "UsageError",
     ]
     for name in muster.__all__:
         assert getattr(muster, name).__name__ == name

@@ -98,6 +98,10 @@ def _run(config: pytest.Config) -> dict[str, Any]:
     return config.stash[RUN]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes long; of muster.testing, too")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell a pytest-xdist worker which run it belongs to."""
