@@ -132,24 +132,24 @@ def test_a_page_opens_little_more_than_the_files_that_it_shows(tmp_path: Path) -
 
 
 def test_lines_parsed_together_are_what_they_are_alone(tmp_path: Path) -> None:
-    from muster.report.folder import Folder
+    from muster.report.untrusted import UntrustedFolder
 
     odd = ["[1]", "{", "1],[2", '"x"', "", "[1", "2]", "null", '{"a": "\t"}']
     (tmp_path / "some").write_text("\n".join(odd))
     (tmp_path / "good").write_text('[1]\n\n{"a": 2}\n"x"')
-    assert list(Folder(tmp_path).values("some")) == [[1], None, None, "x", None, None, None, {"a": "\t"}]
-    assert list(Folder(tmp_path).values("good")) == [[1], {"a": 2}, "x"]
+    assert list(UntrustedFolder(tmp_path).values("some")) == [[1], None, None, "x", None, None, None, {"a": "\t"}]
+    assert list(UntrustedFolder(tmp_path).values("good")) == [[1], {"a": 2}, "x"]
 
 
 def test_files_of_a_folder_that_is_replaced_by_a_link_are_not_read(tmp_path: Path) -> None:
-    from muster.report.folder import Folder
+    from muster.report.untrusted import UntrustedFolder
 
     (tmp_path / "run" / "one").mkdir(parents=True)
     (tmp_path / "run" / "one" / "file").write_text("mine")
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "file").write_text("secret")
     (tmp_path / "run" / "two").symlink_to(tmp_path / "secret")
-    folder = Folder(tmp_path / "run")
+    folder = UntrustedFolder(tmp_path / "run")
     assert [folder.text(name, "file", limit=99) for name in ("one", "two", "one")] == ["mine", None, "mine"]
     assert folder.text("one", "..", "one", "file", limit=99) is None
     assert folder.text("file", limit=99) is None

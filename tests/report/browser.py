@@ -1,4 +1,4 @@
-"""Chromium, driven over a pipe with nothing but the standard library: just what the page's tests need."""
+"""Drive Chromium over its DevTools pipe with the standard library, as far as the tests of the pages need it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ KEYS = {"Enter": 13, "Escape": 27, "ArrowDown": 40, "ArrowUp": 38, "Tab": 9, " "
 
 
 class Browser:
-    """One process, ended by its own id."""
+    """A Chromium process."""
 
     def __init__(self, profile: Path) -> None:
         to_child, self._write = os.pipe()
         self._read, from_child = os.pipe()
-        # It reads at 3 and writes at 4; ours may be those very numbers, so they are moved up first.
+        # Chromium reads from fd 3 and writes to fd 4. Our pipes may have these numbers, so move them up first.
         high = [os.dup(fd) for fd in (to_child, from_child)]
         while min(high) <= 4:
             high = [os.dup(fd) for fd in high]
@@ -72,7 +72,7 @@ class Browser:
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 return answer["result"]
             if answer.get("method") == "Page.javascriptDialogOpening":
-                # Unanswered it would stop the page; that it came at all is what a test looks at.
+                # An open dialog would block the page, so accept it. Tests check whether one was opened.
                 self._count += 1
                 closing = {"id": self._count, "method": "Page.handleJavaScriptDialog", "params": {"accept": True}}
                 os.write(self._write, json.dumps(closing | {"sessionId": answer["sessionId"]}).encode() + b"\0")
@@ -123,33 +123,33 @@ class Page:
         self._browser.call("Target.closeTarget", {"targetId": self._target})
 
     def get(self, expression: str) -> Any:
-        """The value of an expression in the page; a promise is waited for."""
+        """Evaluate an expression in the page and return its value; promises are awaited."""
         said = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in said, f"{expression}: {said['exceptionDetails']}"
         return said["result"].get("value")
 
     def wait(self, expression: str, timeout: float = 20) -> Any:
-        """The first value of the expression that is true."""
+        """Wait until the expression has a true value and return it."""
         return self.until(lambda: self.get(expression), expression, timeout)
 
-    def until(self, true: Callable[[], Any], what: str = "", timeout: float = 20) -> Any:
+    def until(self, condition: Callable[[], Any], what: str = "", timeout: float = 20) -> Any:
         deadline = time.monotonic() + timeout
-        while not (value := true()) and value != {}:  # an element comes as an empty object
+        while not (value := condition()) and value != {}:  # an element is serialised as an empty object
             assert time.monotonic() < deadline, f"still {value!r}: {what}"
             time.sleep(0.02)
         return value
 
     def text(self, selector: str) -> str:
-        """All of its text, also where it is scrolled out of sight (there innerText has nothing)."""
+        """Return the text of an element, including parts scrolled out of view, which innerText omits."""
         return str(self.get(f"document.querySelector({json.dumps(selector)})?.textContent ?? ''"))
 
     def count(self, selector: str) -> int:
-        """How many such elements are seen."""
+        """Return the number of visible elements that match."""
         query = f"[...document.querySelectorAll({json.dumps(selector)})].filter((e) => e.offsetParent !== null).length"
         return int(self.get(query))
 
     def click(self, selector: str, nth: int = 0) -> None:
-        """A real click in the middle of what is seen."""
+        """Click in the middle of the visible part of an element."""
         place = self.wait(
             f"""(() => {{ const e = [...document.querySelectorAll({json.dumps(selector)})].filter((e) => e.offsetParent !== null)[{nth}];
             if (!e) return null; e.scrollIntoView({{block: "center"}}); const r = e.getBoundingClientRect();
@@ -188,7 +188,7 @@ class Page:
         ]
 
     def complaints(self) -> list[str]:
-        """What the console has: exceptions, errors, warnings, what the policy refused."""
+        """Return console messages: exceptions, errors, warnings, and violations of the security policy."""
         said = [json.dumps(event) for event in self.events("Runtime.exceptionThrown", "Log.entryAdded")]
         calls = self.events("Runtime.consoleAPICalled")
         return said + [json.dumps(event) for event in calls if event["type"] in ("error", "warning", "assert")]

@@ -1,4 +1,4 @@
-"""Artifact folders as docs/artifacts.md has them, with whatever content a test needs."""
+"""Build artifact folders (docs/artifacts.md) with the content that a test needs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ cat > ../greet.toml <<'END'
 [[step]]
 say = "hello"
 
-# no comment of the block
+# not a comment of the block
 END
 muster create greet replay --no-connect -- ../greet.toml
 
@@ -44,7 +44,7 @@ CAPTURE = "# Look at an agent's screen without touching it.\nmuster capture hell
 
 
 class Run:
-    """One artifact folder."""
+    """An artifact folder."""
 
     def __init__(self, folder: Path, tutorial: str | None = TUTORIAL, **run: Any) -> None:
         self.folder = folder
@@ -66,7 +66,7 @@ class Run:
     def test(
         self, name: str, outcome: str = "passed", rows: list[dict[str, Any]] | None = None, file: str = "", **more: Any
     ) -> Path:
-        """One test; returns its folder."""
+        """Add a test and return its folder."""
         file = file or "tests/e2e/test_sample.py"
         nodeid = f"{file}::{name}"
         readable = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:60]
@@ -104,7 +104,7 @@ def record(
     rows: int = 10,
     **more: Any,
 ) -> None:
-    """One recording of a test."""
+    """Add a recording to a test."""
     place = folder / "recordings"
     lines: list[Any] = [{"version": 2, "width": cols, "height": rows, "timestamp": int(START)}, *events]
     (place / f"{name}.cast").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -124,7 +124,7 @@ def record(
 def command(
     n: int, at: float, text: str, out: str = "", err: str = "", code: int = 0, comment: str = "", **more: Any
 ) -> list[dict[str, Any]]:
-    """The rows of one command."""
+    """Return the transcript rows of one command."""
     rows: list[dict[str, Any]] = [{"t": at, "kind": "comment", "n": n, "text": comment}] if comment else []
     rows.append({"t": at, "kind": "command", "n": n, "text": text, "background": False})
     rows += [{"t": at + 0.1, "kind": "out", "n": n, "text": line} for line in out.splitlines(keepends=True)]

@@ -1,4 +1,4 @@
-"""The page in a real browser, opened from file://: it is quiet, it obeys the keyboard, it plays, and it is not fooled."""
+"""Tests of the page of a test run in a real browser, opened from file://: keyboard, search, playback, hostile content."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def ready(shown: Page) -> None:
     shown.wait("document.querySelector('#detail .rows')")
 
 
-def test_it_opens_with_the_tutorial_beside_its_tests(shown: Page) -> None:
+def test_the_page_opens_with_the_tutorial_and_its_tests(shown: Page) -> None:
     assert "2 of 4 blocks covered" in shown.text("#facts")
     assert "2 of 5 need a look" in shown.text("#facts")
     assert shown.count(".block.untested .none") == 2
@@ -100,12 +100,12 @@ def test_search_finds_names_blocks_and_commands_and_counts(shown: Page) -> None:
     assert "q=create+HELLO" in shown.get("location.hash")
     shown.key("Escape")
     shown.type("nothing like this")
-    assert "Nothing fits" in shown.text("#nothing")
+    assert "No test matches" in shown.text("#nothing")
     shown.click("#clear")
     assert shown.text("#count") == "5 tests"
 
 
-def test_filters_by_outcome_and_section_go_into_the_address(shown: Page, report: Path) -> None:
+def test_filters_are_kept_in_the_url(shown: Page, report: Path) -> None:
     shown.click('[data-outcome="failed"]')
     assert names(shown) == ["test_list_unhappy"]
     shown.click('[data-outcome="passed"]')
@@ -128,7 +128,7 @@ def test_filters_by_outcome_and_section_go_into_the_address(shown: Page, report:
     assert names(shown)[0].startswith("test_list_unhappy")
 
 
-def test_the_keyboard_alone_does_it_all(shown: Page) -> None:
+def test_everything_can_be_done_with_the_keyboard(shown: Page) -> None:
     shown.key("j", "j", "k", "j")
     assert shown.get("document.activeElement.classList.contains('test')")
     shown.key("Enter")
@@ -153,7 +153,7 @@ def test_the_keyboard_alone_does_it_all(shown: Page) -> None:
     assert shown.get("document.querySelector('#list').className") == "tests"
 
 
-def test_a_link_names_a_test_and_going_back_closes_it(shown: Page, report: Path) -> None:
+def test_a_url_opens_a_test_and_going_back_closes_it(shown: Page, report: Path) -> None:
     shown.click(".test")
     ready(shown)
     address = shown.get("location.href")
@@ -173,10 +173,10 @@ def open_capture(shown: Page) -> None:
     ready(shown)
 
 
-def test_a_recording_plays(shown: Page) -> None:
+def test_a_recording_can_be_played(shown: Page) -> None:
     open_capture(shown)
     assert "tick 40" in shown.text(".still")
-    assert "there is no recording that can be read" in shown.text(".film .problem")
+    assert "the recording is missing or cannot be read" in shown.text(".film .problem")
     shown.click("figure .play")
     shown.wait("document.querySelector('.ap-term')?.textContent.includes('tick 2')")
     before = shown.get("document.querySelector('.ap-time-elapsed, .ap-timer').textContent")
@@ -185,12 +185,12 @@ def test_a_recording_plays(shown: Page) -> None:
     assert "tick 40" in shown.text(".still")
 
 
-def test_a_recording_of_less_than_a_second_does_not_look_empty(shown: Page) -> None:
+def test_the_length_of_a_very_short_recording_is_not_shown_as_zero(shown: Page) -> None:
     said = shown.get("[0, 0.004, 0.42, 1, 61.5, 3600].map(clock).join('|')")
     assert said == "< 0.01 s|< 0.01 s|0.42 s|0:01|1:01|60:00"
 
 
-def test_a_row_of_the_transcript_seeks_the_recording(shown: Page) -> None:
+def test_clicking_a_row_of_the_transcript_seeks_the_recording(shown: Page) -> None:
     open_capture(shown)
     times = shown.get(
         "[...document.querySelectorAll('.row')].map((e) => [e.className, e.querySelector('button.at') !== null])"
@@ -207,7 +207,7 @@ def test_a_row_of_the_transcript_seeks_the_recording(shown: Page) -> None:
     shown.wait("!document.querySelector('.ap-term').textContent.includes('tick 12')")
 
 
-def test_hostile_output_is_text(shown: Page) -> None:
+def test_hostile_output_is_shown_as_text(shown: Page) -> None:
     title = shown.get("document.title")
     shown.key("/")
     shown.type("nasty")
@@ -225,7 +225,7 @@ def test_hostile_output_is_text(shown: Page) -> None:
     assert shown.get("document.title") == title
 
 
-def test_the_policy_refuses_inline_code(browser: Browser, report: Path) -> None:
+def test_the_content_security_policy_blocks_inline_code(browser: Browser, report: Path) -> None:
     opened = browser.page(report.as_uri())
     opened.get(
         "(() => { const s = document.createElement('script'); s.textContent = 'window.bad = 1'; document.head.append(s); })()"
@@ -238,7 +238,7 @@ def test_the_policy_refuses_inline_code(browser: Browser, report: Path) -> None:
     opened.close()
 
 
-def test_light_and_dark_follow_the_system_and_the_button(shown: Page) -> None:
+def test_the_theme_follows_the_system_and_the_button(shown: Page) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     shown.scheme("light")
     light = shown.get(ground)
@@ -252,7 +252,7 @@ def test_light_and_dark_follow_the_system_and_the_button(shown: Page) -> None:
     shown.get("localStorage.clear()")
 
 
-def test_on_a_narrow_screen_nothing_is_wider_than_it(shown: Page) -> None:
+def test_nothing_overflows_a_narrow_screen(shown: Page) -> None:
     shown.size(360, 740)
     assert shown.get("document.documentElement.scrollWidth") == 360
     shown.click(".test")
@@ -263,7 +263,7 @@ def test_on_a_narrow_screen_nothing_is_wider_than_it(shown: Page) -> None:
     assert shown.count("#detail") == 0
 
 
-def test_without_the_player_the_last_screen_is_there_and_how_to_get_it(
+def test_without_the_player_the_last_screen_and_an_install_hint_are_shown(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(player, "PACKAGE", "no_such_package_anywhere")
@@ -278,14 +278,14 @@ def test_without_the_player_the_last_screen_is_there_and_how_to_get_it(
     opened.close()
 
 
-def test_an_empty_run_is_a_page_too(browser: Browser, tmp_path: Path) -> None:
+def test_an_empty_run_has_a_page(browser: Browser, tmp_path: Path) -> None:
     opened = browser.page(page.build(Run(tmp_path / "e2e", tutorial=None).folder).as_uri())
     assert "No tests" in opened.text("#facts") and "There are no tests in this run." in opened.text("#list")
     assert opened.complaints() == []
     opened.close()
 
 
-def test_a_thousand_tests_are_there_at_once(browser: Browser, tmp_path: Path) -> None:
+def test_a_thousand_tests_are_shown_without_delay(browser: Browser, tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     for n in range(1000):
         run.test(f"test_{n:04}", rows=command(1, 0, f"muster run {n}"), blocks=[LIST])

@@ -1,4 +1,4 @@
-"""The page is a pure function of the artifact folder, and nothing that is in the folder makes it fail or leads out of it."""
+"""Tests of the page of a test run: it depends only on the artifact folder, and no content of the folder can break it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from muster.cli import main as cli
 from muster.errors import MusterError, NotFound, Refused
-from muster.report import ansi, page, pieces, player, site
+from muster.report import ansi, page, player, sanitize, site
 
 from . import builder
 from .builder import CAPTURE, LIST, START, Run, command, record
@@ -47,10 +47,10 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-# ---- what is on it ----
+# ---- content ----
 
 
-def test_blocks_are_in_the_tutorials_order_with_their_tests_and_those_without(tmp_path: Path) -> None:
+def test_blocks_are_in_tutorial_order_with_their_tests(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     run.test("test_list", blocks=[LIST])
     run.test("test_list_unhappy", "failed", blocks=[LIST, CAPTURE], message="E  boom")
@@ -63,12 +63,12 @@ def test_blocks_are_in_the_tutorials_order_with_their_tests_and_those_without(tm
         (2, ""),
         (2, ""),
     ]
-    assert "# no comment of the block" in index["blocks"][3]["x"]
+    assert "# not a comment of the block" in index["blocks"][3]["x"]
     cited = {test["n"]: [index["blocks"][at]["x"] for at in test["b"]] for test in index["tests"]}
     assert cited == {"test_list": [LIST], "test_list_unhappy": [LIST, CAPTURE]}
 
 
-def test_paragraphs_of_a_banner_and_of_a_heading_are_no_part_of_the_title(tmp_path: Path) -> None:
+def test_paragraphs_of_a_banner_or_heading_are_not_part_of_the_title(tmp_path: Path) -> None:
     rule = "# " + "=" * 60
     tutorial = (
         f"#!/bin/bash\n\n{rule}\n# 1. First steps\n{rule}\n# All that you need on the first day,\n# and no more.\n\n# A.\nlist\n\n"
@@ -116,7 +116,7 @@ def test_the_last_frame_of_a_full_screen_program_is_not_blank(tmp_path: Path, en
     assert f"{end}$ exit" in "".join(event[2] for event in part_of(report, shell)["cast"][1:]), "text behind it stays"
 
 
-def test_a_block_that_is_not_in_the_tutorial_is_called_so(tmp_path: Path) -> None:
+def test_a_cited_block_that_is_not_in_the_tutorial_is_stale(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     run.test("test_old", blocks=["# Old.\nmuster old"])
     index = index_of(page.build(run.folder))
@@ -124,7 +124,7 @@ def test_a_block_that_is_not_in_the_tutorial_is_called_so(tmp_path: Path) -> Non
     assert index["blocks"][-1]["k"] == "stale"
 
 
-def test_without_a_tutorial_the_cited_blocks_are_the_list(tmp_path: Path) -> None:
+def test_without_a_tutorial_the_page_lists_the_cited_blocks(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e", tutorial=None)
     run.test("test_list", blocks=[LIST])
     index = index_of(page.build(run.folder))
@@ -143,7 +143,7 @@ def test_a_transcript_keeps_its_kinds_times_and_codes(tmp_path: Path) -> None:
     assert index_of(run.folder / "report" / "index.html")["tests"][0]["c"] == "muster list"
 
 
-def test_a_recording_is_a_part_of_its_own_with_the_moment_it_began(tmp_path: Path) -> None:
+def test_a_recording_has_its_own_file_and_its_start_time(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     rows = [{"t": 2.5, "kind": "recording", "recording": "connect-hello", "text": "muster connect hello"}]
     folder = run.test("test_connect", rows=rows, recordings=["connect-hello", "by-clock"])
@@ -156,7 +156,7 @@ def test_a_recording_is_a_part_of_its_own_with_the_moment_it_began(tmp_path: Pat
     assert part_of(report, "0001-1")["cast"][1:] == [[0.1, "o", "hi"], [4.0, "o", "\r\nthere"]]
 
 
-def test_the_empty_middle_of_a_screen_is_left_out(tmp_path: Path) -> None:
+def test_the_empty_middle_of_a_screen_is_collapsed(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     record(run.test("test_a"), "tall", [[0, "o", "x"]], "\n" * 5 + "  top\n" + "   \n" * 40 + "status\n\n")
     assert plain(part_of(page.build(run.folder))["recordings"][0]["screen"]) == "  top\n\n\nstatus"
@@ -167,7 +167,7 @@ def test_a_failed_recording_is_shown_as_an_error(tmp_path: Path) -> None:
     folder = run.test("test_connect", recordings=["lost", "bad"])
     record(folder, "bad", [[0, "o", "x"]], error="the agent did not answer")
     errors = {one["name"]: one["error"] for one in part_of(page.build(run.folder))["recordings"]}
-    assert errors == {"lost": "there is no recording that can be read", "bad": "the agent did not answer"}
+    assert errors == {"lost": "the recording is missing or cannot be read", "bad": "the agent did not answer"}
 
 
 def test_a_test_of_an_earlier_run_is_marked(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_test_of_an_earlier_run_is_marked(tmp_path: Path) -> None:
     assert [test.get("e") for test in index_of(page.build(run.folder))["tests"]] == [1, None]
 
 
-# ---- a pure function ----
+# ---- reproducible output ----
 
 
 def test_the_same_folder_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_the_same_folder_gives_the_same_bytes(tmp_path: Path) -> None:
     assert everything(tmp_path / "one") == again
 
 
-def test_parts_of_tests_that_are_gone_are_removed_and_other_files_stay(tmp_path: Path) -> None:
+def test_files_of_removed_tests_are_deleted_and_foreign_files_stay(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     run.test("test_a")
     gone = run.test("test_b")
@@ -210,7 +210,7 @@ def test_parts_of_tests_that_are_gone_are_removed_and_other_files_stay(tmp_path:
     assert (report.parent / "notes.txt").read_text() == "mine"
 
 
-def test_a_folder_that_is_no_report_is_never_written(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_report_is_never_written_to(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     own = tmp_path / "own"
     own.mkdir()
@@ -224,7 +224,7 @@ def test_a_folder_that_is_no_report_is_never_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "parts", "player"])
-def test_a_page_is_not_written_through_a_planted_link(tmp_path: Path, name: str) -> None:
+def test_a_page_is_not_written_through_a_symlinked_folder(tmp_path: Path, name: str) -> None:
     run = Run(tmp_path / "e2e")
     run.test("test_a")
     victim = tmp_path / "victim"
@@ -241,7 +241,7 @@ def test_a_page_is_not_written_through_a_planted_link(tmp_path: Path, name: str)
     assert everything(victim) == before
 
 
-def test_a_link_in_place_of_a_file_is_replaced_not_followed(tmp_path: Path) -> None:
+def test_a_symlink_in_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     run.test("test_a")
     report = page.build(run.folder)
@@ -274,7 +274,7 @@ def test_the_index_of_a_thousand_tests_is_below_a_megabyte(tmp_path: Path) -> No
     assert all(test["b"] for test in index["tests"])
 
 
-def test_too_much_output_is_cut_in_the_middle_and_says_so(tmp_path: Path) -> None:
+def test_too_much_output_is_cut_in_the_middle_with_a_note(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     folder = run.test("test_loud")
     with open(folder / "transcript.jsonl", "a", encoding="utf-8") as file:
@@ -299,20 +299,20 @@ def test_a_line_of_fifty_megabytes_is_cut(tmp_path: Path, text: str) -> None:
     assert part_of(report)["rows"][0]["x"] == "yes"
 
 
-def test_a_long_recording_is_cut_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "RECORDING", 10_000)
+def test_a_long_recording_is_cut_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sanitize, "MAX_RECORDING", 10_000)
     run = Run(tmp_path / "e2e")
     record(run.test("test_a"), "long", [[n / 10, "o", "y" * 100] for n in range(1000)])
     cast = part_of(page.build(run.folder), "0001-1")["cast"]
-    assert len(cast) < 100 and cast[-1][1:] == ["m", "the page has the recording up to here"]
+    assert len(cast) < 100 and cast[-1][1:] == ["m", "the recording was cut here because it is too long for the page"]
 
 
-# ---- hostile ----
+# ---- untrusted input ----
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u2028\u2029\x1b]0;title\x07\x1b[2J\x1b[31mred\x1b[0m"
 
 
-def test_no_text_becomes_html(tmp_path: Path) -> None:
+def test_no_text_is_interpreted_as_html(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e", tutorial=f"# {NASTY}\necho '{NASTY}'\n", args=[NASTY])
     rows = [*command(1, 0, NASTY, out=NASTY, err=NASTY, comment=NASTY), {"t": 1, "kind": NASTY, "text": NASTY}]
     folder = run.test(NASTY, "failed", rows=rows, blocks=[NASTY], message=NASTY, leaks=[NASTY], kept=NASTY)
@@ -330,7 +330,7 @@ def test_no_text_becomes_html(tmp_path: Path) -> None:
     assert "\x1b" not in json.dumps(out, ensure_ascii=False)
 
 
-def test_the_page_names_no_outside_address(tmp_path: Path) -> None:
+def test_the_page_refers_to_no_external_url(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     run.test("test_a", blocks=[LIST])
     for name, data in everything(page.build(run.folder).parent).items():
@@ -355,7 +355,7 @@ def test_the_page_names_no_outside_address(tmp_path: Path) -> None:
         b'{"outcome": "broken"}',
     ],
 )
-def test_a_broken_test_is_shown_as_broken_and_the_others_stay(tmp_path: Path, content: bytes) -> None:
+def test_a_malformed_test_json_is_shown_as_broken_beside_the_other_tests(tmp_path: Path, content: bytes) -> None:
     run = Run(tmp_path / "e2e")
     run.test("test_a", blocks=[LIST])
     broken = run.test("test_b", rows=command(1, 0, "echo hi"))
@@ -368,7 +368,7 @@ def test_a_broken_test_is_shown_as_broken_and_the_others_stay(tmp_path: Path, co
     assert any("echo hi" in test.get("c", "") for test in index["tests"])
 
 
-def test_half_written_lines_bad_bytes_and_odd_rows_are_counted(tmp_path: Path) -> None:
+def test_malformed_lines_of_a_transcript_are_counted(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     folder = run.test("test_a", rows=command(1, 0, "echo hi", out="hi\n"))
     with open(folder / "transcript.jsonl", "ab") as file:
@@ -381,7 +381,7 @@ def test_half_written_lines_bad_bytes_and_odd_rows_are_counted(tmp_path: Path) -
     assert "\ufffd\ufffd bytes" in shown(part)
 
 
-def test_nothing_outside_of_the_folder_is_read(tmp_path: Path) -> None:
+def test_nothing_outside_the_folder_is_read(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     secret = tmp_path / "secret"
     secret.mkdir()
@@ -407,7 +407,7 @@ def test_nothing_outside_of_the_folder_is_read(tmp_path: Path) -> None:
     assert all("error" in one for one in part_of(report)["recordings"])
 
 
-def test_a_pipe_or_a_folder_in_place_of_a_file_stops_nothing(tmp_path: Path) -> None:
+def test_a_fifo_or_folder_in_place_of_a_file_does_not_block_the_build(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     folder = run.test("test_a")
     (folder / "transcript.jsonl").unlink()
@@ -419,7 +419,7 @@ def test_a_pipe_or_a_folder_in_place_of_a_file_stops_nothing(tmp_path: Path) -> 
     assert page.make(run.folder).outcomes == {"broken": 2, "passed": 1}
 
 
-def test_a_forged_recording_has_a_size_a_terminal_can_have(tmp_path: Path) -> None:
+def test_sizes_and_times_of_a_malformed_recording_are_corrected(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     events: list[list[Any]] = [
         [5, "o", "a"],
@@ -442,7 +442,7 @@ def test_a_forged_recording_has_a_size_a_terminal_can_have(tmp_path: Path) -> No
     ]
 
 
-def test_only_the_transcript_for_people_is_there(tmp_path: Path) -> None:
+def test_transcript_txt_is_used_if_there_is_no_jsonl(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     folder = run.test("test_a")
     (folder / "transcript.jsonl").unlink()
@@ -452,7 +452,7 @@ def test_only_the_transcript_for_people_is_there(tmp_path: Path) -> None:
 
 @settings(max_examples=int(os.environ.get("MUSTER_EXAMPLES", "60")), deadline=None)
 @given(st.lists(st.text(alphabet=st.sampled_from("ab\x1b[]m;:0148;23K\r\b\t\x07\x9b\x9d\ud800\u202e#"), max_size=40)))
-def test_whatever_a_line_holds_it_becomes_text_and_numbers(lines: list[str]) -> None:
+def test_any_line_becomes_text_and_numeric_styles(lines: list[str]) -> None:
     style = ansi.PLAIN
     for line in lines:
         runs, style = ansi.line(line + "\n", style)
@@ -462,7 +462,7 @@ def test_whatever_a_line_holds_it_becomes_text_and_numbers(lines: list[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("line", "wanted"),
+    ("line", "expected"),
     [
         ("\x1b[1;31mred\x1b[0m plain\n", [("red", (1, 1, -1)), (" plain\n", (0, -1, -1))]),
         (
@@ -481,12 +481,12 @@ def test_whatever_a_line_holds_it_becomes_text_and_numbers(lines: list[str]) -> 
         ("\x1b]8;;http://x\x07link\x1b]8;;\x07\x1b[5A\x1b(B\n", [("link\n", (0, -1, -1))]),
     ],
 )
-def test_colours_and_overwriting(line: str, wanted: list[tuple[str, tuple[int, int, int]]]) -> None:
+def test_colours_and_overwritten_text(line: str, expected: list[tuple[str, tuple[int, int, int]]]) -> None:
     runs, _ = ansi.line(line)
-    assert [(text, tuple(ansi.seen(style))) for text, style in runs] == wanted
+    assert [(text, tuple(ansi.as_drawn(style))) for text, style in runs] == expected
 
 
-def test_a_colour_goes_on_in_the_next_line_of_the_same_stream(tmp_path: Path) -> None:
+def test_a_colour_continues_in_the_next_line_of_the_same_stream(tmp_path: Path) -> None:
     run = Run(tmp_path / "e2e")
     run.test("test_a", rows=command(1, 0, "x", out="\x1b[32mone\ntwo\n", err="plain\n"))
     rows = part_of(page.build(run.folder))["rows"]
@@ -496,7 +496,7 @@ def test_a_colour_goes_on_in_the_next_line_of_the_same_stream(tmp_path: Path) ->
 # ---- the player ----
 
 
-def test_without_the_player_the_page_is_made_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_built_without_the_player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(player, "PACKAGE", "no_such_package_anywhere")
     run = Run(tmp_path / "e2e")
     record(run.test("test_a"), "one", [[0, "o", "x"]], "x")
@@ -506,7 +506,7 @@ def test_without_the_player_the_page_is_made_all_the_same(tmp_path: Path, monkey
     assert not (report.parent / "player").exists()
 
 
-def test_the_player_is_found_without_loading_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_player_is_found_without_importing_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "some_player"
     (package / "assets").mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('loaded')")
@@ -519,10 +519,10 @@ def test_the_player_is_found_without_loading_its_package(tmp_path: Path, monkeyp
     assert player.find() == {}
 
 
-# ---- the verb ----
+# ---- on the command line ----
 
 
-def test_the_verb_prints_the_path_and_the_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_prints_the_path_and_the_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(tmp_path / "e2e")
     run.test("test_a")
     run.test("test_b", "failed")
@@ -536,7 +536,7 @@ def test_the_verb_prints_the_path_and_the_counts(tmp_path: Path, capsys: pytest.
     assert "2 tests: 1 failed, 1 passed" in told.err
 
 
-def test_what_is_no_artifact_folder_is_told_with_its_code(
+def test_report_of_something_else_than_an_artifact_folder_fails_with_its_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The page of a run is a function of its directory, keeps apart what was claimed and what was verified, and is not fooled by agents."""
+"""Tests of the page of a flow run: content, claimed and verified outcomes, live updates, and hostile content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from muster.cli import map as cli_map
 from muster.errors import NotFound, Refused
 from muster.flow.reducing import delivery
 from muster.flow.run.directory import Run as FlowRun
-from muster.report import pieces, player, run_folder, run_page
+from muster.report import player, run_data, run_page, sanitize
 
 from ..conftest import eventually
 from .browser import CHROMIUM, Browser, Page
@@ -40,7 +40,7 @@ index 1b278ac..b7e5270 100644
 
 
 class Directory:
-    """A run's directory as docs/runs.md has it."""
+    """A run's directory in the format of docs/runs.md."""
 
     def __init__(self, folder: Path, kind: str = "improve", **about: Any) -> None:
         self.folder = folder
@@ -64,7 +64,7 @@ class Directory:
     def task(
         self, id: str, item: str, role: str = "worker", status: str = "failing", block: str = "", **fields: str
     ) -> str:
-        """A task, and the test that it is about."""
+        """Add a task and the test that it is about."""
         told = (
             {"item": item, "role": role, "status": status, "group": "1", **fields} if role else {"item": item, **fields}
         )
@@ -81,7 +81,7 @@ class Directory:
         return id
 
     def attempt(self, id: str, outcome: str | None = "ok", number: int = 1, summary: str = "", **more: Any) -> Path:
-        """One attempt at it, and what it left; an outcome of None is one that still runs."""
+        """Add an attempt with the files it left. With outcome=None the attempt is still running."""
         folder = self.folder / "tasks" / id / f"attempt-{number}"
         folder.mkdir(parents=True)
         files = {name: more.pop(name) for name in ("transcript", "cast", "diff", "prompt") if name in more}
@@ -126,7 +126,7 @@ class Directory:
         self.events.append({"t": START + 22, "kind": "verified", "task": id, "outcome": result, "reason": words})
 
     def done(self, groups: list[dict[str, Any]] | None = None, finished: bool = True) -> Directory:
-        """What is known only in the end."""
+        """Write the files that a run writes at its end."""
         self.put(
             "baseline.json",
             {"version": 1, "commit": BASE, "runs": 2, "seconds": 3.0, "tests": self.tests, "groups": groups or []},
@@ -139,7 +139,7 @@ class Directory:
 
 
 def sample(folder: Path) -> Directory:
-    """A run in which something of everything happened."""
+    """Build a run with at least one task in every kind of state."""
     run = Directory(folder)
     first, second = "tests/test_list.py::test_month", "tests/test_list.py::test_year"
     run.task("0001-scout-month", first, "scout", block="# Only one month.\ntill list --month 2025-12", group="2")
@@ -194,10 +194,10 @@ def sample(folder: Path) -> Directory:
     )
 
 
-# ---- what is on it ----
+# ---- content ----
 
 
-def test_it_counts_how_far_tasks_came_as_the_flow_does(tmp_path: Path) -> None:
+def test_the_funnel_counts_tasks_like_the_flow(tmp_path: Path) -> None:
     run = sample(tmp_path / "sample")
     funnel = {name: count for name, count, _ in index_of(run_page.make(run.folder).path)["funnel"]}
     theirs = delivery.funnel(FlowRun(str(run.folder)))
@@ -214,7 +214,7 @@ def test_it_counts_how_far_tasks_came_as_the_flow_does(tmp_path: Path) -> None:
     assert funnel == {name: theirs[name] for name in funnel} and (funnel["launched"], funnel["verified"]) == (7, 5)
 
 
-def test_the_run_before_is_compared_with(tmp_path: Path) -> None:
+def test_a_run_is_compared_with_the_previous_one(tmp_path: Path) -> None:
     run, before = sample(tmp_path / "sample"), Directory(tmp_path / "first")
     before.task("0001-a", "tests/test_a.py::test_a")
     before.attempt("0001-a", summary="x")
@@ -226,7 +226,7 @@ def test_the_run_before_is_compared_with(tmp_path: Path) -> None:
     assert index["before"] is None and all(old is None for _, _, old in index["funnel"])
 
 
-def test_the_list_has_what_was_claimed_and_what_was_verified_of_each_task(tmp_path: Path) -> None:
+def test_the_list_shows_the_claimed_and_the_verified_outcome_of_each_task(tmp_path: Path) -> None:
     tasks = index_of(run_page.make(sample(tmp_path / "sample").folder).path)["tasks"]
     rows = {task["n"]: (task["o"], task.get("v"), task.get("i"), task["a"]) for task in tasks}
     assert rows == {
@@ -245,7 +245,7 @@ def test_the_list_has_what_was_claimed_and_what_was_verified_of_each_task(tmp_pa
     assert tasks[1]["c"] == 1.0 and tasks[1]["w"] == "test_other is failed now"
 
 
-def test_what_the_overview_tells(tmp_path: Path) -> None:
+def test_the_overview_shows_groups_skipped_tests_escalations_and_notices(tmp_path: Path) -> None:
     index = index_of(run_page.make(sample(tmp_path / "sample").folder).path)
     [group] = index["groups"]
     assert (group["count"], group["scout"], group["fixed"]) == (2, "0001-scout-month", 2)
@@ -255,9 +255,9 @@ def test_what_the_overview_tells(tmp_path: Path) -> None:
     assert index["branch"]["left"] == [["0006-late", "conflicts with 0001-scout-month"]]
 
 
-def test_commits_are_in_the_order_of_the_branch(tmp_path: Path) -> None:
+def test_commits_are_in_branch_order(tmp_path: Path) -> None:
     branch = index_of(run_page.make(sample(tmp_path / "sample").folder).path)["branch"]
-    # What is no implementation comes first, although it is less important.
+    # Changes other than implementations come first, although they are less important.
     assert [(commit[0], [id for id, *_ in units], rest) for commit, units, rest in branch["commits"]] == [
         ("2", ["0004-sort"], True),
         ("1", ["0001-scout-month"], False),
@@ -265,10 +265,10 @@ def test_commits_are_in_the_order_of_the_branch(tmp_path: Path) -> None:
     assert branch["commits"][1][1] == [["0001-scout-month", "fixes 2 tests", ["0005-twin"]]]
 
 
-def test_the_part_of_a_task_has_its_test_its_claim_its_proof_and_all_attempts(tmp_path: Path) -> None:
+def test_the_file_of_a_task_has_its_test_claim_evidence_and_all_attempts(tmp_path: Path) -> None:
     report = run_page.make(sample(tmp_path / "sample").folder).path
     part = part_of(report, "0002")
-    assert (part["verified"]["result"], part["verified"]["words"]) == ("refused", "test_other is failed now")
+    assert (part["verified"]["result"], part["verified"]["reason"]) == ("refused", "test_other is failed now")
     assert part["verified"]["kept_out"] == [["tests/test_undo.py", 4, "skip", "a test is skipped now", False]]
     [evidence] = part["verified"]["evidence"]
     assert (evidence["tests"], evidence["bad"]) == (2, [["x::b", "failed", ["E  no"]]])
@@ -303,14 +303,14 @@ def test_the_part_of_a_task_has_its_test_its_claim_its_proof_and_all_attempts(tm
     assert plain(part_of(report, "0006")["fate"]["output"]) == "CONFLICT"
 
 
-def test_what_was_verified_of_an_older_attempt_does_not_count(tmp_path: Path) -> None:
+def test_the_verification_of_an_older_attempt_is_ignored(tmp_path: Path) -> None:
     run = sample(tmp_path / "sample")
     run.verify("0002-undo", "fixed", attempt=1)
     report = run_page.make(run.folder).path
     assert "v" not in index_of(report)["tasks"][1] and part_of(report, "0002")["verified"] is None
 
 
-def test_a_run_of_map_has_a_page_too(tmp_path: Path) -> None:
+def test_a_map_run_has_a_page(tmp_path: Path) -> None:
     run = Directory(tmp_path / "map-1", kind="map")
     run.task("0001-one", "one", role="", file="a.txt")
     run.attempt("0001-one", claimed=None)
@@ -323,7 +323,7 @@ def test_a_run_of_map_has_a_page_too(tmp_path: Path) -> None:
     assert part_of(made.path)["fields"] == {"file": "a.txt"}
 
 
-# ---- while it goes on ----
+# ---- during a run ----
 
 
 def test_a_page_is_live_until_the_run_is_finished(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_page_is_live_until_the_run_is_finished(tmp_path: Path) -> None:
     assert not index_of(run_page.make(run.folder).path)["run"]["live"]
 
 
-def test_only_the_parts_of_what_changed_are_made_again(tmp_path: Path) -> None:
+def test_only_the_files_of_changed_tasks_are_rebuilt(tmp_path: Path) -> None:
     run = sample(tmp_path / "sample")
     parts = run_page.make(run.folder).path.parent / "parts"
 
@@ -354,10 +354,10 @@ def test_only_the_parts_of_what_changed_are_made_again(tmp_path: Path) -> None:
     run_page.make(run.folder)
     changed = {name for name, inode in inodes().items() if before[name] != inode}
     assert changed == {"0004.js", "0004-1.js", "0005.js", "0005-1.js"}
-    assert part_of(parts.parent / "index.html", "0004")["verified"]["words"] == "it is not so"
+    assert part_of(parts.parent / "index.html", "0004")["verified"]["reason"] == "it is not so"
 
 
-def test_the_same_directory_gives_the_same_bytes_whatever_was_there_before(tmp_path: Path) -> None:
+def test_the_same_directory_gives_the_same_bytes_with_or_without_an_earlier_page(tmp_path: Path) -> None:
     run = sample(tmp_path / "sample")
     fresh = everything(run_page.make(run.folder, tmp_path / "one").path.parent)
     other = Directory(tmp_path / "other")
@@ -368,7 +368,7 @@ def test_the_same_directory_gives_the_same_bytes_whatever_was_there_before(tmp_p
     assert everything(run_page.make(run.folder, tmp_path / "two").path.parent) == fresh
 
 
-def test_the_page_of_a_run_and_that_of_a_test_run_take_turns(tmp_path: Path) -> None:
+def test_pages_of_a_run_and_of_a_test_run_can_replace_each_other(tmp_path: Path) -> None:
     from muster.report import page
 
     from .builder import Run
@@ -422,10 +422,10 @@ def test_the_index_of_a_thousand_tasks_is_below_a_megabyte(tmp_path: Path) -> No
     assert len(index["tasks"]) == 1000 and all(len(task["m"]) > 70 and len(task["b"]) > 70 for task in index["tasks"])
 
 
-def test_too_much_of_a_transcript_a_diff_a_prompt_or_a_recording_is_cut_and_says_so(
+def test_long_transcripts_diffs_prompts_and_recordings_are_cut_with_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "RECORDING", 100_000)
+    monkeypatch.setattr(sanitize, "MAX_RECORDING", 100_000)
     run = Directory(tmp_path / "run")
     run.task("0001-a", "tests/test_a.py::test_a")
     lines = [{"t": START, "role": "assistant", "text": f"line {n} {'x' * 1000}"} for n in range(4000)]
@@ -437,12 +437,15 @@ def test_too_much_of_a_transcript_a_diff_a_prompt_or_a_recording_is_cut_and_says
     texts = [row["x"][:10] for row in attempt["rows"]]
     assert texts[0].startswith("line 0 ") and texts[-1].startswith("line 3999") and len(texts) < 2500
     assert attempt["cut"]["chars"] > 1_500_000 and attempt["path"] == "tasks/0001-a/attempt-1/transcript.jsonl"
-    assert attempt["diff"]["cut"] == len(diff) - run_page.DIFF and "more characters" in attempt["diff"]["x"]
+    assert attempt["diff"]["cut"] == len(diff) - run_page.MAX_DIFF and "more characters" in attempt["diff"]["x"]
     assert attempt["prompt"]["cut"] == 100_000 - 65536
-    assert part_of(report, "0001-1")["cast"][-1][1:] == ["m", "the page has the recording up to here"]
+    assert part_of(report, "0001-1")["cast"][-1][1:] == [
+        "m",
+        "the recording was cut here because it is too long for the page",
+    ]
 
 
-def test_how_many_agents_worked_at_once() -> None:
+def test_the_curve_counts_working_agents() -> None:
     def event(t: float, kind: str, task: str, attempt: int = 1) -> dict[str, object]:
         return {"t": t, "kind": kind, "task": task, "attempt": attempt}
 
@@ -454,23 +457,23 @@ def test_how_many_agents_worked_at_once() -> None:
         event(5, "outcome", "z"),
     ]
     seen += [event(6, "adopted", "b"), {"t": "x"}, {"kind": "launch"}, event(5, "outcome", "b")]
-    assert run_folder.curve(seen) == [(1, 1), (2, 2), (3, 2), (4, 1), (5, 1), (6, 1), (6, 0)]
+    assert run_data.busy_curve(seen) == [(1, 1), (2, 2), (3, 2), (4, 1), (5, 1), (6, 1), (6, 0)]
     many = [event(n, "launch", str(n)) for n in range(5000)] + [event(5000 + n, "outcome", str(n)) for n in range(5000)]
-    few = run_folder.curve(many)
+    few = run_data.busy_curve(many)
     assert len(few) <= 301 and max(number for _, number in few) == 5000 and few[-1] == (9999, 0)
 
 
 @settings(max_examples=int(os.environ.get("MUSTER_EXAMPLES", "60")), deadline=None)
 @given(st.text(alphabet=st.sampled_from("ab\x1b[]m;31\r\n\b\t\x07\x0b\x85\x9b\x9d\u2028\u202e\ud800"), max_size=40))
-def test_text_without_colours_has_a_short_way_that_comes_to_the_same(text: str) -> None:
-    assert pieces.coloured(text) == pieces.coloured(f"\x1b[m{text}")
+def test_the_fast_path_for_plain_text_gives_the_same_result(text: str) -> None:
+    assert sanitize.coloured_runs(text) == sanitize.coloured_runs(f"\x1b[m{text}")
 
 
-# ---- hostile ----
+# ---- untrusted input ----
 
 
 def nasty(folder: Path) -> Directory:
-    """Every text that an agent can have a say in, and more."""
+    """Build a run in which every text that an agent can influence is hostile."""
     run = Directory(folder, name=NASTY, repo=NASTY, type=NASTY, base=NASTY)
     run.task("0001-a", f"tests/{NASTY}.py::test_{NASTY}", "scout", status=NASTY, block=NASTY)
     claimed = {"outcome": NASTY, "summary": NASTY, "reason": NASTY, "escalate": [NASTY], "artifacts": [NASTY]}
@@ -518,7 +521,7 @@ def nasty(folder: Path) -> Directory:
     return run.done(groups=[{"why": NASTY, "functions": [NASTY, run.tests[0]["id"]]}], finished=False)
 
 
-def test_no_text_of_an_agent_becomes_html_or_reaches_a_terminal(tmp_path: Path) -> None:
+def test_no_text_of_an_agent_is_interpreted_as_html_or_escape_sequences(tmp_path: Path) -> None:
     report = run_page.make(nasty(tmp_path / "run").folder, before=tmp_path / "run").path
     for name, data in everything(report.parent).items():
         if name.startswith("player/"):
@@ -526,12 +529,12 @@ def test_no_text_of_an_agent_becomes_html_or_reaches_a_terminal(tmp_path: Path) 
         text = data.decode("utf-8")
         assert "<script>alert" not in text and "<img" not in text, name
         assert "\u2028" not in text and "\x1b" not in text, name
-        # A recording is shown by the player, which is a terminal itself.
+        # Recordings are exempt, because the player is a terminal emulator.
         assert "0001-1" in name or ("\\u001b" not in text and "\u202e" not in text), name
     assert report.read_text(encoding="utf-8").count("<script") == 2
 
 
-def test_the_page_names_no_outside_address(tmp_path: Path) -> None:
+def test_the_page_refers_to_no_external_url(tmp_path: Path) -> None:
     for name, data in everything(run_page.make(sample(tmp_path / "run").folder).path.parent).items():
         if not name.startswith("player/"):
             assert b"://" not in data.replace(b"file://", b""), name
@@ -554,7 +557,7 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize("content", DAMAGE)
-def test_a_damaged_file_is_as_none_and_the_rest_stays(tmp_path: Path, content: bytes) -> None:
+def test_a_malformed_file_counts_as_missing_and_the_rest_is_shown(tmp_path: Path, content: bytes) -> None:
     run = sample(tmp_path / "sample")
     names = [path.relative_to(run.folder) for path in sorted(run.folder.rglob("*")) if path.is_file()]
     for name in names:
@@ -569,7 +572,7 @@ def test_a_damaged_file_is_as_none_and_the_rest_stays(tmp_path: Path, content: b
     assert run_page.make(run.folder).tests == 0
 
 
-def test_odd_tasks_lead_nowhere_else(tmp_path: Path) -> None:
+def test_task_ids_that_are_paths_are_ignored(tmp_path: Path) -> None:
     run = sample(tmp_path / "sample")
     secret = tmp_path / "secret"
     shutil.copytree(run.folder / "tasks" / "0001-scout-month", secret)
@@ -593,10 +596,10 @@ def test_odd_tasks_lead_nowhere_else(tmp_path: Path) -> None:
     assert part_of(report, "0006")["attempts"][0]["rows"] == []
 
 
-# ---- where it goes ----
+# ---- the output folder ----
 
 
-def test_a_folder_that_is_no_report_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_report_is_not_changed(tmp_path: Path) -> None:
     run = sample(tmp_path / "sample")
     own = tmp_path / "own"
     own.mkdir()
@@ -612,7 +615,7 @@ def test_a_folder_that_is_no_report_is_left_alone(tmp_path: Path) -> None:
         run_page.make(own)
 
 
-def test_the_verb_takes_the_name_of_a_run_and_compares_it_with_the_one_before(
+def test_report_takes_the_name_of_a_run_and_compares_it_with_the_previous_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MUSTER_HOME", str(tmp_path / "home"))
@@ -642,12 +645,12 @@ def test_the_verb_takes_the_name_of_a_run_and_compares_it_with_the_one_before(
     assert cli.main(["report", "improve-2"]) == 3
     assert "improve-2 is not the artifact folder of a test run" in capsys.readouterr().err
     assert cli.main(["report", "nobody"]) == 3
-    told = capsys.readouterr().err
-    assert "there is no folder nobody, and no run of that name" in told
-    assert "pytest --e2e-artifacts nobody" in told and "runs: improve-2, elsewhere, improve-1" in told
+    error = capsys.readouterr().err
+    assert "there is no folder nobody, and no run of that name" in error
+    assert "pytest --e2e-artifacts nobody" in error and "runs: improve-2, elsewhere, improve-1" in error
 
 
-def test_a_page_that_was_made_is_made_again_by_the_run_that_goes_on_and_at_its_end(
+def test_a_run_rebuilds_its_existing_page_while_it_goes_on_and_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MUSTER_HOME", str(tmp_path / "home"))
@@ -658,7 +661,7 @@ def test_a_page_that_was_made_is_made_again_by_the_run_that_goes_on_and_at_its_e
     page = run.folder / "report" / "index.html"
     display = cli_map.Display(True, str(run.folder))
     display.say({"kind": "plan"})
-    assert display.maker is None and not page.exists(), "nobody has asked for it"
+    assert display.maker is None and not page.exists(), "no page was requested yet"
     assert cli.main(["report", "improve-2"]) == 0
 
     def shows(outcome: str, live: bool) -> bool:
@@ -673,12 +676,12 @@ def test_a_page_that_was_made_is_made_again_by_the_run_that_goes_on_and_at_its_e
     eventually(lambda: shows("running", True))
     assert first and first.wait(20) == 0
     monkeypatch.setattr(cli_map, "PAGE_SECONDS", 3600.0)
-    display.say({"kind": "verified"})  # its turn comes in an hour
+    display.say({"kind": "verified"})  # the next rebuild is due in an hour
     waits = display.maker
     assert waits is not first and waits and waits.poll() is None
     run.put("finished.json", {"t": START + 60})
     display.say({"kind": "finished"})
-    assert waits.poll() is not None, "nothing old comes after the last one"
+    assert waits.poll() is not None, "no rebuild may follow the last one"
     eventually(lambda: shows("running", False))
     assert display.maker and display.maker.wait(20) == 0
 
@@ -702,7 +705,7 @@ def ready(shown: Page, task: str) -> None:
 
 @pytest.mark.skipif(not os.path.exists(CHROMIUM), reason="there is no /usr/bin/chromium: apt-get install chromium")
 @pytest.mark.skipif(not player.find(), reason=f"there is no player: {player.INSTALL}")
-def test_a_person_can_read_it_from_a_file(browser: Browser, tmp_path: Path) -> None:
+def test_the_page_can_be_read_from_file_urls(browser: Browser, tmp_path: Path) -> None:
     report = run_page.make(sample(tmp_path / "a run & #more").folder).path
     shown = browser.page()
     shown.size(1440, 900)
@@ -742,7 +745,7 @@ def test_a_person_can_read_it_from_a_file(browser: Browser, tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(not os.path.exists(CHROMIUM), reason="there is no /usr/bin/chromium: apt-get install chromium")
-def test_hostile_text_is_text_and_a_live_page_reads_itself_again(browser: Browser, tmp_path: Path) -> None:
+def test_hostile_text_is_shown_as_text_and_a_live_page_reloads(browser: Browser, tmp_path: Path) -> None:
     run = nasty(tmp_path / "run")
     report = run_page.make(run.folder, before=run.folder).path
     shown = browser.page()
@@ -754,7 +757,7 @@ def test_hostile_text_is_text_and_a_live_page_reads_itself_again(browser: Browse
     assert "onerror=alert(2)" in shown.text(".box") and "onerror=alert(2)" in shown.text(".diff")
     assert shown.get("document.querySelectorAll('img, iframe, object, embed, a[href]:not([href^=\"#\"])').length") == 0
     assert shown.get("document.querySelectorAll('script').length") == 2
-    # Nobody who reads is disturbed; who has closed it sees what is new.
+    # The page does not reload while a task is open; after it is closed, the page shows what is new.
     shown.get("window.before = 1")
     run.put("finished.json", {"t": START + 60})
     run_page.make(run.folder)

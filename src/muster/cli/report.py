@@ -11,7 +11,7 @@ from . import render
 
 if TYPE_CHECKING:
     from ..flow.run.directory import Run
-    from ..report.page import Made
+    from ..report.page import Summary
 
 EXAMPLES = """
 muster report
@@ -67,13 +67,13 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     return 0
 
 
-def _make(word: str, out: Path | None, fleet: Fleet) -> tuple[str | None, Made]:
+def _make(word: str, out: Path | None, fleet: Fleet) -> tuple[str | None, Summary]:
     """The name of the run, if it is one, and its page. A folder of that name comes before a run."""
     from ..flow.run import directory as runs
-    from ..report import page, run_folder, run_page
+    from ..report import page, run_data, run_page
 
     folder = Path(word)
-    if folder.is_dir() and run_folder.is_run(folder):
+    if folder.is_dir() and run_data.is_run(folder):
         ours = folder.resolve().parent == Path(fleet.home, "runs").resolve()
         before = _before(fleet, runs.Run(str(folder.resolve()))) if ours else None
         return folder.resolve().name, run_page.make(folder, out, before)

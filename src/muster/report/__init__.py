@@ -1,1 +1,1 @@
-"""The page of a test run, made from its artifact folder (docs/artifacts.md) and from nothing else."""
+"""Build static HTML pages: of a test run from its artifact folder (docs/artifacts.md), and of a flow run from its directory."""

@@ -1,7 +1,7 @@
-"""Lines of terminal output as runs of text with a style made of numbers. Whatever else a line wants of a terminal is left out.
+"""Convert lines of terminal output into runs of text with numeric styles. Other escape sequences are dropped.
 
-A style is (flags, foreground, background). A colour is -1 for none, 0 to 255 of the palette, 256 + 0xRRGGBB for a true
-colour, and -2 for the other side's default, which is what inverse text without a colour has.
+A style is (flags, foreground, background). A colour is -1 for the default, 0 to 255 for the palette, 256 + 0xRRGGBB for a
+true colour, and -2 for the default colour of the other side (used for inverse text without a colour).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 BOLD, DIM, ITALIC, UNDERLINE, STRIKE, INVERSE = 1, 2, 4, 8, 16, 32
-LONGEST = 1 << 16
+MAX_LINE = 1 << 16
 
 
 class Style(NamedTuple):
@@ -30,44 +30,44 @@ _ESCAPE = re.compile(
     """,
     re.VERBOSE,
 )
-#: Control characters, and the characters that turn the direction of text around.
-_UNSEEN = re.compile("[\x00-\x07\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-#: Whatever `clean` would take out of a text begins with one of these.
-ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-#: What makes more of a text than its characters.
-MOVES = re.compile("[\x08\r\x1b\x90\x98\x9b\x9d-\x9f]")
+#: Control characters, and characters that change the direction of text.
+_INVISIBLE = re.compile("[\x00-\x07\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+#: Everything that `clean` removes begins with one of these characters.
+NEEDS_CLEANING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+#: Characters that move the cursor or begin an escape sequence.
+HAS_CONTROLS = re.compile("[\x08\r\x1b\x90\x98\x9b\x9d-\x9f]")
 _FLAGS = {1: BOLD, 2: DIM, 3: ITALIC, 4: UNDERLINE, 7: INVERSE, 9: STRIKE, 21: UNDERLINE}
 _ENDS = {22: BOLD | DIM, 23: ITALIC, 24: UNDERLINE, 27: INVERSE, 29: STRIKE}
 
 
 def clean(text: str) -> str:
-    """The text without escape sequences and unseen characters; newlines and tabs stay."""
-    if not ODD.search(text):  # as most texts are
+    """Return the text without escape sequences and invisible characters; newlines and tabs stay."""
+    if not NEEDS_CLEANING.search(text):  # the common case
         return text
-    return _UNSEEN.sub("", _ESCAPE.sub("", text)).replace("\b", "")
+    return _INVISIBLE.sub("", _ESCAPE.sub("", text)).replace("\b", "")
 
 
 def line(text: str, style: Style = PLAIN) -> tuple[list[Run], Style]:
-    """One line (with its newline, if it has one) as runs, and the style in which the next one begins.
+    """Return the runs of one line (including its newline, if any), and the style at the start of the next line.
 
-    What a carriage return or a backspace wrote over is gone; a line longer than `LONGEST` is cut, and says so.
+    Text overwritten after a carriage return or backspace is dropped. A line longer than MAX_LINE is cut, with a note.
     """
     body = text.rstrip("\r\n")
     end = "\n" if len(body) < len(text) else ""
-    more = len(body) - LONGEST
+    more = len(body) - MAX_LINE
     if more > 0:
-        body = body[:LONGEST]
+        body = body[:MAX_LINE]
     cells = _Cells() if "\r" in body or "\b" in body else None
     runs: list[Run] = []
     at = 0
-    for found in _ESCAPE.finditer(body):
-        _put(runs, cells, body[at : found.start()], style)
-        at = found.end()
-        if found["final"] == "m":
-            style = _shade(style, found["args"])
-        elif cells is not None and found["final"] == "K":
-            cells.erase(found["args"])
-    _put(runs, cells, body[at:], style)
+    for escape in _ESCAPE.finditer(body):
+        _append(runs, cells, body[at : escape.start()], style)
+        at = escape.end()
+        if escape["final"] == "m":
+            style = _apply_codes(style, escape["args"])
+        elif cells is not None and escape["final"] == "K":
+            cells.erase(escape["args"])
+    _append(runs, cells, body[at:], style)
     if cells is not None:
         runs = cells.runs()
     if more > 0:
@@ -78,7 +78,7 @@ def line(text: str, style: Style = PLAIN) -> tuple[list[Run], Style]:
 
 
 def join(runs: list[Run]) -> list[Run]:
-    """The same with neighbours of one style put together."""
+    """Merge adjacent runs of the same style."""
     joined: list[Run] = []
     texts: list[str] = []
     for text, style in runs:
@@ -94,23 +94,23 @@ def join(runs: list[Run]) -> list[Run]:
     return joined
 
 
-def seen(style: Style) -> Style:
-    """The style as it is drawn: inverse is carried out."""
+def as_drawn(style: Style) -> Style:
+    """Return the style with inverse replaced by swapped colours."""
     if not style.flags & INVERSE:
         return style
     swap = {-1: -2}
     return Style(style.flags & ~INVERSE, swap.get(style.back, style.back), swap.get(style.front, style.front))
 
 
-def _put(runs: list[Run], cells: _Cells | None, text: str, style: Style) -> None:
+def _append(runs: list[Run], cells: _Cells | None, text: str, style: Style) -> None:
     if cells is not None:
         cells.write(text, style)
-    elif text := _UNSEEN.sub("", text):
+    elif text := _INVISIBLE.sub("", text):
         runs.append((text, style))
 
 
 class _Cells:
-    """A line on which the cursor goes back."""
+    """The cells of a line in which the cursor moves back."""
 
     def __init__(self) -> None:
         self._cells: list[Run] = []
@@ -122,23 +122,23 @@ class _Cells:
                 self._at = 0
             elif char == "\b":
                 self._at = max(0, self._at - 1)
-            elif char == "\t" or not _UNSEEN.match(char):
+            elif char == "\t" or not _INVISIBLE.match(char):
                 self._cells[self._at : self._at + 1] = [(char, style)]
                 self._at += 1
 
-    def erase(self, what: str) -> None:
-        if what in ("", "0"):
+    def erase(self, mode: str) -> None:
+        if mode in ("", "0"):
             del self._cells[self._at :]
-        elif what == "2":
+        elif mode == "2":
             self._cells = [(" ", PLAIN)] * self._at
-        elif what == "1":
+        elif mode == "1":
             self._cells[: self._at] = [(" ", PLAIN)] * self._at
 
     def runs(self) -> list[Run]:
         return join(self._cells)
 
 
-def _shade(style: Style, args: str) -> Style:
+def _apply_codes(style: Style, args: str) -> Style:
     flags, front, back = style
     words = args.split(";")
     while words:
@@ -167,7 +167,7 @@ def _shade(style: Style, args: str) -> Style:
 
 
 def _take(words: list[str]) -> int:
-    """The colour that the next words say, which are taken off."""
+    """Remove the parameters of a colour from `words` and return the colour."""
     kind = _number(words.pop(0)) if words else 0
     count = {5: 1, 2: 3}.get(kind, 0)
     numbers = [_number(word) for word in words[:count]]
@@ -176,7 +176,7 @@ def _take(words: list[str]) -> int:
 
 
 def _colour(numbers: list[int]) -> int:
-    """Of `5, N` or `2, R, G, B` (or with a colour space between, as 2::R:G:B has)."""
+    """Return the colour for the parameters `5, N` or `2, R, G, B`, or with a colour space as in 2::R:G:B."""
     kind, *rest = numbers
     if kind == 5 and rest and rest[0] < 256:
         return rest[0]

@@ -1,8 +1,8 @@
-"""Makes the page: an index with the list, and a part per test and per recording that is loaded when somebody looks at it.
+"""Build the page of a test run: an index with the list of tests, and one file per test and recording, loaded on demand.
 
-A pure function of the artifact folder (and of whether the player is installed): the same input gives the same bytes. All that
-a program under test wrote goes into the page as JSON, never as HTML. Nothing in the folder can make it fail: what is broken
-is shown as broken.
+The page depends only on the artifact folder and on whether the player is installed: the same input gives the same bytes.
+Output of programs goes into the page as JSON, never as HTML. Malformed files never make the build fail; they are shown as
+broken.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any, NamedTuple
 
 from ..errors import MusterError, NotFound
 from ..tutorial.blocks import normalize
-from . import ansi, outline, pieces, site
-from .folder import Folder, items, number, usable, value, whole, words
-from .pieces import TEXT, WEIGHT, Ends, coloured, short, styled
+from . import ansi, outline, sanitize, site
+from .sanitize import MAX_TEXT, ROW_OVERHEAD, HeadAndTail, as_json_runs, coloured_runs, truncated
+from .untrusted import UntrustedFolder, as_int, as_list, as_number, as_text, is_plain_name, parse_json
 
 VERSION = 1
 OUTCOMES = ("failed", "error", "broken", "running", "xpassed", "passed", "skipped", "xfailed")
 
-#: How much of a test is shown: from its beginning and from its end, counted in characters.
+#: Number of characters shown from the beginning and from the end of a test's transcript.
 HEAD, TAIL = 1_500_000, 500_000
-#: How much of a transcript, and of one event in it, is read at all.
-READ, EVENT = 1 << 26, 1 << 20
-#: Lines of output that belong together within this many seconds are one row.
-TOGETHER = 0.5
+#: Maximum size that is read of a transcript, in bytes, and of one event in it, in characters.
+MAX_TRANSCRIPT, MAX_EVENT = 1 << 26, 1 << 20
+#: Lines of output of one command within this many seconds are merged into one row.
+MERGE_SECONDS = 0.5
 
 
 class Test(NamedTuple):
-    """What test.json says, made sound; `place` is the name of its folder, `id` the same as text."""
+    """The validated content of a test.json. `folder` is the name of its folder, `id` that name as valid text."""
 
-    place: str
+    folder: str
     id: str
     name: str
     file: str
@@ -53,8 +53,8 @@ class Test(NamedTuple):
         return self.file, self.line or 0, self.name, self.id
 
 
-class Made(NamedTuple):
-    """What `build` made."""
+class Summary(NamedTuple):
+    """The result of a build: the path of index.html, and counts."""
 
     path: Path
     tests: int
@@ -62,104 +62,106 @@ class Made(NamedTuple):
 
 
 def build(folder: Path, out: Path | None = None) -> Path:
-    """Make the page of the artifact folder in `out`, by default its `report`; returns the path of index.html.
-
-    Raises NotFound when there is no artifact folder, MusterError when it is of a newer version, and Refused when `out` holds
-    something that is not a page of ours.
-    """
+    """Like `make`, but return only the path of index.html."""
     return make(folder, out).path
 
 
-def make(folder: Path, out: Path | None = None) -> Made:
-    """As `build`, with counts."""
-    _examine(folder)
+def make(folder: Path, out: Path | None = None) -> Summary:
+    """Build the page of an artifact folder in `out`, by default its subfolder `report`.
+
+    Raises NotFound if the folder is not an artifact folder, MusterError if a newer version wrote it, and Refused if
+    `out` contains something other than a report.
+    """
+    _check_format(folder)
     inside = out is None
     out = folder / "report" if out is None else out
-    site.claim(out, inside)
-    source = Folder(folder)
+    site.prepare(out, inside)
+    source = UntrustedFolder(folder)
     tests = sorted((_test(source, name) for name in source.names("tests")), key=Test.order)
     texts = source.text("tutorial.sh", limit=1 << 20)
     tutorial = outline.read(texts or "", [block for test in tests for block in test.blocks])
     run = _run(source.json("run.json"))
     rows = []
     keys = set()
-    for number_, test in enumerate(tests, 1):
-        key = f"{number_:04}"
+    for position, test in enumerate(tests, 1):
+        key = f"{position:04}"
         part, recordings, commands = _part(source, test, key, tutorial)
         for name, recording in recordings.items():
-            site.part(out, "recording", name, recording)
-        site.part(out, "part", key, part)
+            site.write_part(out, "recording", name, recording)
+        site.write_part(out, "part", key, part)
         keys |= {key, *recordings}
         rows.append(_row(test, key, part, commands, run, tutorial))
     program = site.asset("assets", "tools.js") + site.asset("assets", "page.js")
     site.publish(out, "index.html", _index(run, rows, tutorial), program, site.asset("assets", "page.css"), keys)
     counts = Counter(test.outcome for test in tests)
-    return Made(out / "index.html", len(tests), {name: counts[name] for name in OUTCOMES if counts[name]})
+    return Summary(out / "index.html", len(tests), {name: counts[name] for name in OUTCOMES if counts[name]})
 
 
-def _examine(folder: Path) -> None:
-    hint = f"pytest --e2e-artifacts {shlex.quote(str(folder))} makes one"
+def _check_format(folder: Path) -> None:
+    hint = f"pytest --e2e-artifacts {shlex.quote(str(folder))} creates one"
     if not folder.is_dir():
         raise NotFound(f"there is no folder {folder}", hint)
-    said = Folder(folder).json("format.json")
-    if not isinstance(said, dict) or said.get("format") != "muster-e2e":
+    record = UntrustedFolder(folder).json("format.json")
+    if not isinstance(record, dict) or record.get("format") != "muster-e2e":
         raise NotFound(f"{folder} is not the artifact folder of a test run", hint)
-    version = said.get("version")
+    version = record.get("version")
     if not isinstance(version, int) or version > VERSION:
         raise MusterError(
-            f"{folder} was written by a newer muster (version {words(str(version), 20)})", "update muster"
+            f"{folder} was written by a newer muster (version {as_text(str(version), 20)})", "update muster"
         )
 
 
-# ---- what the folder says ----
+# ---- reading the artifact folder ----
 
 
-def _run(said: object) -> dict[str, Any]:
-    said = said if isinstance(said, dict) else {}
+def _run(record: object) -> dict[str, Any]:
+    record = record if isinstance(record, dict) else {}
     return {
-        "started": number(said.get("started")),
-        "ended": number(said.get("ended")),
-        "args": [words(word, 200) for word in items(said.get("args"), 40)],
-        "tutorial": words(said.get("tutorial"), 400),
-        "exit": whole(said.get("exit_code")),
+        "started": as_number(record.get("started")),
+        "ended": as_number(record.get("ended")),
+        "args": [as_text(word, 200) for word in as_list(record.get("args"), 40)],
+        "tutorial": as_text(record.get("tutorial"), 400),
+        "exit": as_int(record.get("exit_code")),
     }
 
 
-def _test(source: Folder, name: str) -> Test:
-    said = source.json("tests", name, "test.json")
-    shown = words(name, 255)
-    if not isinstance(said, dict):
-        what = "is no JSON object" if source.text("tests", name, "test.json", limit=1) is not None else "cannot be read"
-        return Test(name, shown, shown, "", None, "broken", None, None, [], f"test.json {what}", [], [], "")
-    outcome = said.get("outcome")
-    message = words(said.get("message"), 200_000)
+def _test(source: UntrustedFolder, name: str) -> Test:
+    record = source.json("tests", name, "test.json")
+    id = as_text(name, 255)
+    if not isinstance(record, dict):
+        problem = (
+            "is not a JSON object" if source.text("tests", name, "test.json", limit=1) is not None else "cannot be read"
+        )
+        return Test(name, id, id, "", None, "broken", None, None, [], f"test.json {problem}", [], [], "")
+    outcome = record.get("outcome")
+    message = as_text(record.get("message"), 200_000)
     if outcome not in OUTCOMES[:2] + OUTCOMES[3:]:
-        told = f"test.json has no outcome that is known: {words(json.dumps(outcome), 80)}"
-        outcome, message = "broken", f"{told}\n{message}".rstrip()
-    nodeid = words(said.get("nodeid"), 1000, shown)
+        problem = f"test.json has an unknown outcome: {as_text(json.dumps(outcome), 80)}"
+        outcome, message = "broken", f"{problem}\n{message}".rstrip()
+    nodeid = as_text(record.get("nodeid"), 1000, id)
     file, _, rest = nodeid.partition("::")
-    duration = number(said.get("duration"))
+    duration = as_number(record.get("duration"))
     return Test(
-        place=name,
-        id=shown,
-        name=ansi.clean(words(said.get("name"), 1000, rest or nodeid)) or shown,
-        file=ansi.clean(words(said.get("file"), 1000, file if rest else "")),
-        line=whole(said.get("line")),
+        folder=name,
+        id=id,
+        name=ansi.clean(as_text(record.get("name"), 1000, rest or nodeid)) or id,
+        file=ansi.clean(as_text(record.get("file"), 1000, file if rest else "")),
+        line=as_int(record.get("line")),
         outcome=str(outcome),
-        started=number(said.get("started")),
+        started=as_number(record.get("started")),
         duration=None if duration is None else max(duration, 0.0),
-        blocks=[text for item in items(said.get("blocks"), 100) if (text := normalize(words(item, 20_000)))],
+        blocks=[text for item in as_list(record.get("blocks"), 100) if (text := normalize(as_text(item, 20_000)))],
         message=message,
-        leaks=[words(item, 2000) for item in items(said.get("leaks"), 200) if isinstance(item, str)],
-        recordings=[words(item, 255) for item in items(said.get("recordings"), 200) if isinstance(item, str)],
-        kept=words(said.get("kept_folder"), 1000),
+        leaks=[as_text(item, 2000) for item in as_list(record.get("leaks"), 200) if isinstance(item, str)],
+        recordings=[as_text(item, 255) for item in as_list(record.get("recordings"), 200) if isinstance(item, str)],
+        kept=as_text(record.get("kept_folder"), 1000),
     )
 
 
 def _row(
     test: Test, key: str, part: dict[str, Any], commands: str, run: dict[str, Any], tutorial: outline.Outline
 ) -> dict[str, Any]:
-    """A test in the index: only what the list and the search need."""
+    """Return the entry of a test in the index, with only the fields that the list and the search need."""
     row: dict[str, Any] = {"id": test.id, "p": key, "n": test.name[:300], "f": test.file[:200], "o": test.outcome}
     if test.line is not None:
         row["l"] = test.line
@@ -177,15 +179,15 @@ def _row(
 
 
 def _index(run: dict[str, Any], rows: list[dict[str, Any]], tutorial: outline.Outline) -> dict[str, Any]:
-    most = max(40, min(600, 300_000 // max(1, len(rows))))
+    max_commands = max(40, min(600, 300_000 // max(1, len(rows))))
     for row in rows:
         if "c" in row:
-            row["c"] = row["c"][:most]
-    longest = max(80, min(8000, 300_000 // max(1, len(tutorial.blocks))))
+            row["c"] = row["c"][:max_commands]
+    max_block = max(80, min(8000, 300_000 // max(1, len(tutorial.blocks))))
     blocks = [
         {
             "s": block.section,
-            "x": block.text[:longest] + (" …" if len(block.text) > longest else ""),
+            "x": block.text[:max_block] + (" …" if len(block.text) > max_block else ""),
             "l": block.line,
             **({"k": block.kind} if block.kind else {}),
         }
@@ -199,40 +201,40 @@ def _index(run: dict[str, Any], rows: list[dict[str, Any]], tutorial: outline.Ou
     }
 
 
-# ---- the part of a test ----
+# ---- the file of one test ----
 
 
 def _part(
-    source: Folder, test: Test, key: str, tutorial: outline.Outline
+    source: UntrustedFolder, test: Test, key: str, tutorial: outline.Outline
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]], str]:
-    """The part, the recordings that it names by their own parts, and the commands for the search."""
-    place = test.place
-    reader = _Reader()
-    for row in _events(source, place):
-        reader.take(row)
+    """Return the content of a test's file, its recordings by the keys of their files, and its commands for the search."""
+    folder = test.folder
+    reader = _TranscriptReader()
+    for row in _events(source, folder):
+        reader.add(row)
     rows, cut = reader.rows()
-    if (unread := source.size("tests", place, "transcript.jsonl") - READ) > 0:
+    if (unread := source.size("tests", folder, "transcript.jsonl") - MAX_TRANSCRIPT) > 0:
         cut = cut or {"rows": 0, "chars": 0, "at": len(rows)}
         cut["chars"] += unread
-    names = list(dict.fromkeys([*test.recordings, *reader.starts, *_recorded(source, place)]))[:200]
+    names = list(dict.fromkeys([*test.recordings, *reader.starts, *_recorded(source, folder)]))[:200]
     recordings: dict[str, dict[str, Any]] = {}
-    shown = []
+    listed = []
     for count, name in enumerate(names, 1):
-        about, cast = _recording(source, place, name, reader)
+        about, cast = _recording(source, folder, name, reader)
         if cast:
             about["part"] = f"{key}-{count}"
             recordings[about["part"]] = cast
-        shown.append(about)
+        listed.append(about)
     part: dict[str, Any] = {
         "nodeid": f"{test.file}::{test.name}" if test.file else test.name,
         "started": test.started,
         "blocks": [[tutorial.places[text], text] for text in dict.fromkeys(test.blocks)],
-        "message": coloured(test.message),
+        "message": coloured_runs(test.message),
         "leaks": [ansi.clean(leak) for leak in test.leaks],
         "kept": ansi.clean(test.kept),
         "path": f"tests/{test.id}/transcript.jsonl",
         "rows": rows,
-        "recordings": shown,
+        "recordings": listed,
     }
     if cut:
         part["cut"] = cut
@@ -241,71 +243,71 @@ def _part(
     return part, recordings, "\n".join(reader.commands)
 
 
-def _events(source: Folder, place: str) -> Iterator[object]:
-    """What the transcript has; when only that for people is there, its lines as output."""
-    if source.text("tests", place, "transcript.jsonl", limit=1) is not None:
-        for line in source.lines("tests", place, "transcript.jsonl", longest=READ, most=READ):
+def _events(source: UntrustedFolder, folder: str) -> Iterator[object]:
+    """Yield the events of the transcript. If only transcript.txt exists, yield its lines as output."""
+    if source.text("tests", folder, "transcript.jsonl", limit=1) is not None:
+        for line in source.lines("tests", folder, "transcript.jsonl", longest=MAX_TRANSCRIPT, most=MAX_TRANSCRIPT):
             if line.strip():
-                yield value(line)
+                yield parse_json(line)
         return
-    for line in source.lines("tests", place, "transcript.txt"):
+    for line in source.lines("tests", folder, "transcript.txt"):
         yield {"kind": "out", "text": line}
 
 
-class _Reader:
-    """Rows of the page from lines of the transcript: output put together and coloured, the middle of too much left out."""
+class _TranscriptReader:
+    """Turns transcript events into rows: merges and colours output, and leaves out the middle of very long transcripts."""
 
     def __init__(self) -> None:
         self.starts: dict[str, float] = {}
         self.commands: list[str] = []
         self.began: float | None = None
         self.broken = 0
-        self._ends = Ends(HEAD, TAIL)
+        self._ends = HeadAndTail(HEAD, TAIL)
         self._open: dict[str, Any] | None = None
         self._runs: list[ansi.Run] = []
         self._weight = 0
         self._styles: dict[tuple[str, int | None], ansi.Style] = {}
         self._found = 0
 
-    def take(self, row: object) -> None:
+    def add(self, row: object) -> None:
         if not isinstance(row, dict) or not isinstance(row.get("kind"), str):
             self.broken += 1
             return
-        kind, at, n = row["kind"], number(row.get("t")), whole(row.get("n"))
+        kind, at, n = row["kind"], as_number(row.get("t")), as_int(row.get("n"))
         if kind in ("out", "err"):
             self._output(kind, at, n, row.get("text"))
             return
         self._close()
-        made: dict[str, Any] = {"k": kind, "t": at}
+        new_row: dict[str, Any] = {"k": kind, "t": at}
         if kind == "begin":
-            self.began = number(row.get("time"))
+            self.began = as_number(row.get("time"))
             return
         if n is not None:
-            made["n"] = n
+            new_row["n"] = n
         if kind == "exit":
-            made["c"] = whole(row.get("code"))
-            made["d"] = number(row.get("duration"))
-            if (limit := number(row.get("timeout"))) is not None:
-                made["w"] = limit
+            new_row["c"] = as_int(row.get("code"))
+            new_row["d"] = as_number(row.get("duration"))
+            if (limit := as_number(row.get("timeout"))) is not None:
+                new_row["w"] = limit
         elif kind in ("block", "comment", "command", "terminal", "keys", "recording", "note"):
-            made["x"] = short(row.get("text"))
+            new_row["x"] = truncated(row.get("text"))
             if kind == "command":
-                self._search(made["x"])
+                self._search(new_row["x"])
                 if row.get("background") is True:
-                    made["bg"] = 1
+                    new_row["bg"] = 1
             if kind in ("terminal", "recording"):
-                name = words(row.get("recording"), 255)
-                made["rec"] = ansi.clean(name)
-                self._search(made["x"] if kind == "terminal" else "")
+                name = as_text(row.get("recording"), 255)
+                new_row["rec"] = ansi.clean(name)
+                self._search(new_row["x"] if kind == "terminal" else "")
                 if name and at is not None:
                     self.starts.setdefault(name, at)
         else:
-            made["k"] = "other"
-            made["x"] = short(f"{words(kind, 40)}: {json.dumps(row)[:2000]}")
-        self._ends.add(made, len(made.get("x", "")))
+            new_row["k"] = "other"
+            new_row["x"] = truncated(f"{as_text(kind, 40)}: {json.dumps(row)[:2000]}")
+        self._ends.add(new_row, len(new_row.get("x", "")))
 
     def rows(self) -> tuple[list[dict[str, Any]], dict[str, int] | None]:
-        """All rows, and what was left out of their middle: how many, how many characters, and before which one."""
+        """Return all rows, and a description of the gap in their middle, if any; see `HeadAndTail.rows`."""
         self._close()
         return self._ends.rows()
 
@@ -314,15 +316,15 @@ class _Reader:
             self.broken += 1
             return
         same = self._open is not None and (self._open["k"], self._open.get("n")) == (kind, n)
-        if not same or self._weight > TEXT or (at or 0) - (self._open or {}).get("first", 0) > TOGETHER:
+        if not same or self._weight > MAX_TEXT or (at or 0) - (self._open or {}).get("first", 0) > MERGE_SECONDS:
             self._close()
             self._open = {"k": kind, "t": at, "n": n, "first": at or 0}
         for line in _pieces(text):
             style = self._styles.get((kind, n), ansi.PLAIN)
             runs, self._styles[kind, n] = ansi.line(line, style)
             self._runs += runs
-            self._weight += sum(len(run) + WEIGHT for run, _ in runs)
-            if self._weight > TEXT:
+            self._weight += sum(len(run) + ROW_OVERHEAD for run, _ in runs)
+            if self._weight > MAX_TEXT:
                 self._close()
                 self._open = {"k": kind, "t": at, "n": n, "first": at or 0}
 
@@ -331,10 +333,10 @@ class _Reader:
         self._open, self._runs, self._weight = None, [], 0
         if row is None or not runs:
             return
-        made = {"k": row["k"], "t": row["t"], "r": styled(ansi.join(runs))}
+        new_row = {"k": row["k"], "t": row["t"], "r": as_json_runs(ansi.join(runs))}
         if row["n"] is not None:
-            made["n"] = row["n"]
-        self._ends.add(made, weight)
+            new_row["n"] = row["n"]
+        self._ends.add(new_row, weight)
 
     def _search(self, text: str) -> None:
         if text and self._found < 2000:
@@ -343,44 +345,46 @@ class _Reader:
 
 
 def _pieces(text: str) -> list[str]:
-    """The lines of one event, which should be one."""
+    """Split the text of one event into lines. There should be one, but the file may be malformed."""
     if "\n" not in text[:-1]:
         return [text]
-    more = [f"… {len(text) - EVENT} more characters\n"] if len(text) > EVENT else []
-    return re.split(r"(?<=\n)", text[:EVENT]) + more
+    more = [f"… {len(text) - MAX_EVENT} more characters\n"] if len(text) > MAX_EVENT else []
+    return re.split(r"(?<=\n)", text[:MAX_EVENT]) + more
 
 
 # ---- recordings ----
 
 
-def _recorded(source: Folder, place: str) -> list[str]:
-    names = source.names("tests", place, "recordings")
-    return [words(name.rpartition(".")[0], 255) for name in names if name.endswith((".cast", ".json"))]
+def _recorded(source: UntrustedFolder, folder: str) -> list[str]:
+    names = source.names("tests", folder, "recordings")
+    return [as_text(name.rpartition(".")[0], 255) for name in names if name.endswith((".cast", ".json"))]
 
 
-def _recording(source: Folder, place: str, name: str, reader: _Reader) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _recording(
+    source: UntrustedFolder, folder: str, name: str, reader: _TranscriptReader
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
     about: dict[str, Any] = {"name": ansi.clean(name)}
-    if not usable(name):
-        return about | {"error": "its name is not one of a file here"}, None
-    said = source.json("tests", place, "recordings", f"{name}.json")
-    if isinstance(said, dict):
-        about["command"] = short(said.get("command"))
-        about["exit"] = whole(said.get("exit_code"))
-        about["running"] = said.get("ended") is None
-        if error := said.get("error"):
-            about["error"] = short(error if isinstance(error, str) else json.dumps(error)[:2000])
+    if not is_plain_name(name):
+        return about | {"error": "the name of the recording is not a valid file name"}, None
+    record = source.json("tests", folder, "recordings", f"{name}.json")
+    if isinstance(record, dict):
+        about["command"] = truncated(record.get("command"))
+        about["exit"] = as_int(record.get("exit_code"))
+        about["running"] = record.get("ended") is None
+        if error := record.get("error"):
+            about["error"] = truncated(error if isinstance(error, str) else json.dumps(error)[:2000])
     else:
-        said = {}
+        record = {}
     begin = reader.starts.get(name)
-    if begin is None and (started := number(said.get("started"))) is not None and reader.began is not None:
+    if begin is None and (started := as_number(record.get("started"))) is not None and reader.began is not None:
         begin = max(0.0, round(started - reader.began, 6))
     about["begin"] = begin
-    if screen := source.text("tests", place, "recordings", f"{name}.txt", limit=TEXT):
-        # Only a preview: the empty middle of a tall screen is not worth the room.
-        about["screen"] = coloured(re.sub(r"\n(?:[ \t]*\n){3,}", "\n\n\n", screen.strip("\n").rstrip()))
-    cast = pieces.cast(source, "tests", place, "recordings", f"{name}.cast")
+    if screen := source.text("tests", folder, "recordings", f"{name}.txt", limit=MAX_TEXT):
+        # Collapse the empty middle of a tall screen, since this is only a preview.
+        about["screen"] = coloured_runs(re.sub(r"\n(?:[ \t]*\n){3,}", "\n\n\n", screen.strip("\n").rstrip()))
+    cast = sanitize.recording(source, "tests", folder, "recordings", f"{name}.cast")
     if cast is None:
-        about.setdefault("error", "there is no recording that can be read")
+        about.setdefault("error", "the recording is missing or cannot be read")
         return about, None
     about["length"] = cast["length"]
     return about, cast

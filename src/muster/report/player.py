@@ -1,4 +1,4 @@
-"""Where the player of recordings is: in a package of its own, which is looked at and never imported (it would load mkdocs)."""
+"""Find the files of the recording player in a package that is never imported, because that would load mkdocs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ FILES = ("asciinema-player.min.js", "asciinema-player.css")
 
 
 def find() -> dict[str, Path]:
-    """Its files by name; empty when the package is not installed, or has another shape."""
+    """Return the player's files by name; empty if the package is not installed or does not contain them."""
     try:
         spec = importlib.util.find_spec(PACKAGE)
     except (ImportError, ValueError):
         return {}
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        found = {name: Path(place, "assets", name) for name in FILES}
-        if all(path.is_file() for path in found.values()):
-            return found
+    for location in (spec.submodule_search_locations or []) if spec else []:
+        paths = {name: Path(location, "assets", name) for name in FILES}
+        if all(path.is_file() for path in paths.values()):
+            return paths
     return {}

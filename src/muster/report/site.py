@@ -1,6 +1,4 @@
-"""The folder that a page is made in: claimed, filled file by file, and left with nothing of a page before. What the page is about
-is not known here.
-"""
+"""Write the files of a page into its folder, and remove those of an earlier page. Independent of what the page shows."""
 
 from __future__ import annotations
 
@@ -13,56 +11,57 @@ from pathlib import Path
 
 from ..errors import Refused
 from . import player
-from .folder import Folder
+from .untrusted import UntrustedFolder
 
 MARKER = {"format": "muster-report", "version": 1}
-#: Which parts of a page were made of what; only the page of a run has it.
+#: Fingerprints of the input of each part, so that unchanged parts are not built again. Only for the page of a run.
 STAMPS = "stamps.json"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OURS = re.compile(r"\d{4,}(-\d+)?\.js")
 
 
-def claim(out: Path, inside: bool) -> None:
-    """Make sure that `out` is a place for a page of ours: new, empty, or one before. `Refused` when it holds anything else."""
-    hint = "name another place with --out DIR"
+def prepare(out: Path, inside: bool) -> None:
+    """Create `out`, which must be new, empty or an earlier page. Raises Refused if it contains anything else."""
+    hint = "choose another folder with --out DIR"
     places = [out / "parts", out / "player", *([out] if inside else [])]
     if link := next((place for place in places if place.is_symlink()), None):
-        raise Refused(f"{link} is a link; a page is not written through it", hint)
+        raise Refused(f"{link} is a symlink, and reports are not written through symlinks", hint)
     if out.exists() and not out.is_dir():
         raise Refused(f"{out} is not a folder", hint)
-    if out.is_dir() and any(out.iterdir()) and Folder(out).json("report.json") != MARKER:
-        raise Refused(f"{out} holds something else than a report; it stays as it is", hint)
+    if out.is_dir() and any(out.iterdir()) and UntrustedFolder(out).json("report.json") != MARKER:
+        raise Refused(f"{out} contains files that are not a report, so nothing was written", hint)
     for place in (out, out / "parts"):
         place.mkdir(parents=True, exist_ok=True)
     write(out / "report.json", json.dumps(MARKER) + "\n")
-    # From here on the parts may be of several makings.
+    # Until the build is complete, old and new parts may be mixed, so the fingerprints are invalid.
     (out / STAMPS).unlink(missing_ok=True)
 
 
-def part(out: Path, call: str, key: str, value: object) -> None:
-    """A file that is loaded when it is looked at: as a script, for `fetch` does not work on file://."""
+def write_part(out: Path, call: str, key: str, value: object) -> None:
+    """Write a file that the page loads on demand. It is a script because `fetch` does not work on file://."""
     write(out / "parts" / f"{key}.js", f"muster.{call}({as_json(key)},{as_json(value)});\n")
 
 
 def publish(
     out: Path, template: str, index: dict[str, object], program: str, style: str, keys: Collection[str]
 ) -> None:
-    """All that is beside the parts, and last the index, which is told whether recordings can be played. Parts other than `keys` go."""
-    found = player.find()
-    for name, path in found.items():
+    """Write everything but the parts, with the index last, and remove parts other than `keys`."""
+    player_files = player.find()
+    for name, path in player_files.items():
         write(out / "player" / name, path.read_bytes())
     write(out / "page.js", program)
     write(out / "page.css", style)
-    # The place is filled in last and once, so a text that looks like it stays what it is.
+    # Split the template instead of replacing in the result, because the index may contain the text @INDEX@.
     before, after = asset("templates", template).split("@INDEX@")
-    write(out / "index.html", before + as_json({**index, "player": bool(found), "install": player.INSTALL}) + after)
+    data = as_json({**index, "player": bool(player_files), "install": player.INSTALL})
+    write(out / "index.html", before + data + after)
     for name in os.listdir(out / "parts"):
         if _OURS.fullmatch(name) and name[:-3] not in keys:
             (out / "parts" / name).unlink(missing_ok=True)
 
 
 def write(path: Path, text: str | bytes) -> None:
-    """Replace the file by rename; a link in its place is replaced, not followed. Two processes may do so at once."""
+    """Replace a file atomically. A symlink is replaced, not followed. Safe for concurrent processes."""
     data = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{os.getpid()}.new")
@@ -81,10 +80,11 @@ def write(path: Path, text: str | bytes) -> None:
 
 
 def asset(*names: str) -> str:
+    """Return the text of a file of this package."""
     return resources.files(__package__).joinpath(*names).read_text(encoding="utf-8")
 
 
 def as_json(thing: object) -> str:
-    """JSON that is JavaScript too, and that no HTML parser finds anything in."""
+    """Return JSON that is also valid JavaScript and safe inside an HTML script element."""
     text = json.dumps(thing, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -120,13 +120,13 @@ class Command:
             return
         at = self._transcript.now()
         self.lines += [Line(output.name, line, at) for line in lines]
-        pieces: list[tuple[str, dict[str, Any]]] = [(output.name, {"n": self.number, "text": line}) for line in lines]
+        entries: list[tuple[str, dict[str, Any]]] = [(output.name, {"n": self.number, "text": line}) for line in lines]
         if len(self.lines) >= transcript.MAX_LINES:
             self.full = True
-            pieces.append(
+            entries.append(
                 ("note", {"text": f"more than {transcript.MAX_LINES:,} lines: the rest of this output is not shown"})
             )
-        self._transcript.write(pieces)
+        self._transcript.write(entries)
 
     @property
     def code(self) -> int | None:

@@ -1,10 +1,10 @@
-// The page of a test run; tools.js is in front of it.
+// The page of a test run. tools.js is loaded before it, in the same file.
 
 const { blocks, sections, tests } = index;
 const VIEW = blocks.length ? "tutorial" : "tests";
 const NAME = "test";
 
-/** What each outcome is called, in the order in which it matters. */
+/** Labels of outcomes, most important first. */
 const OUTCOMES = {
   failed: "failed", error: "error", broken: "broken", running: "did not end", xpassed: "passed unexpectedly",
   passed: "passed", skipped: "skipped", xfailed: "failed as expected",
@@ -24,34 +24,34 @@ tests.forEach((test) => test.b.forEach((block) => blocks[block].tests.push(test)
 const byId = new Map(tests.map((test) => [test.id, test]));
 const untested = blocks.filter((block) => !block.k && !block.tests.length).length;
 
-// ---- what is shown, as the address says it ----
+// ---- the state of the page, kept in the URL ----
 
 const state = { q: "", outcomes: new Set(), section: "", order: "", view: "", chosen: "" };
 
 function readHash() {
-  let said;
-  try { said = new URLSearchParams(location.hash.slice(1)); } catch { said = new URLSearchParams(); }
-  state.q = said.get("q") ?? "";
-  state.outcomes = new Set((said.get("outcome") ?? "").split(",").filter((name) => name in OUTCOMES || name === "untested"));
-  const section = said.get("section") ?? "";
+  let params;
+  try { params = new URLSearchParams(location.hash.slice(1)); } catch { params = new URLSearchParams(); }
+  state.q = params.get("q") ?? "";
+  state.outcomes = new Set((params.get("outcome") ?? "").split(",").filter((name) => name in OUTCOMES || name === "untested"));
+  const section = params.get("section") ?? "";
   state.section = section === "none" || (/^\d+$/.test(section) && sections[section]) ? section : "";
-  state.order = ["failed", "slow"].includes(said.get("order")) ? said.get("order") : "";
-  state.view = ["tutorial", "tests"].includes(said.get("view")) ? said.get("view") : VIEW;
-  state.chosen = byId.has(said.get(NAME)) ? said.get(NAME) : "";
+  state.order = ["failed", "slow"].includes(params.get("order")) ? params.get("order") : "";
+  state.view = ["tutorial", "tests"].includes(params.get("view")) ? params.get("view") : VIEW;
+  state.chosen = byId.has(params.get(NAME)) ? params.get(NAME) : "";
 }
 
 function hash() {
-  const said = new URLSearchParams();
-  if (state.view !== VIEW) said.set("view", state.view);
-  if (state.q) said.set("q", state.q);
-  if (state.outcomes.size) said.set("outcome", [...state.outcomes].join(","));
-  if (state.section) said.set("section", state.section);
-  if (state.order) said.set("order", state.order);
-  if (state.chosen) said.set(NAME, state.chosen);
-  return `#${said}`;
+  const params = new URLSearchParams();
+  if (state.view !== VIEW) params.set("view", state.view);
+  if (state.q) params.set("q", state.q);
+  if (state.outcomes.size) params.set("outcome", [...state.outcomes].join(","));
+  if (state.section) params.set("section", state.section);
+  if (state.order) params.set("order", state.order);
+  if (state.chosen) params.set(NAME, state.chosen);
+  return `#${params}`;
 }
 
-/** The tutorial has one order; another is one of tests. */
+/** The tutorial has a fixed order, so sorting switches to the list of tests. */
 function settle(values) {
   if (values.order) state.view = "tests";
   else if (values.view === "tutorial") state.order = "";
@@ -68,7 +68,7 @@ function drawTop() {
     ? run.ended - run.started : tests.reduce((sum, test) => sum + (test.d ?? 0), 0);
   const bad = BAD.reduce((sum, name) => sum + counts[name], 0);
   const facts = [
-    el("strong", { class: bad ? "bad" : "good" }, tests.length === 0 ? "No tests" : bad ? `${bad} of ${tests.length} need a look` : `All ${tests.length} fine`),
+    el("strong", { class: bad ? "bad" : "good" }, tests.length === 0 ? "No tests" : bad ? `${bad} of ${tests.length} need a look` : `All ${tests.length} passed`),
     real.length ? el("span", {}, `${real.length - untested} of ${real.length} blocks covered`) : null,
     tests.length ? el("span", {}, span(total)) : null,
     run.started !== null ? el("time", { title: run.args.length ? `pytest ${run.args.join(" ")}` : null }, when(run.started)) : null,
@@ -107,7 +107,7 @@ function drawList() {
   const list = $("#list");
   const drawn = state.view === "tutorial" ? drawTutorial() : drawTests();
   list.className = state.view;
-  list.replaceChildren(...drawn, el("p", { class: "empty", id: "nothing", hidden: true }, tests.length || blocks.length ? "Nothing fits." : "There are no tests in this run."));
+  list.replaceChildren(...drawn, el("p", { class: "empty", id: "nothing", hidden: true }, tests.length || blocks.length ? "No test matches." : "There are no tests in this run."));
 }
 
 function all() {
@@ -125,7 +125,7 @@ function testRow(test, about = "") {
   return link(test, { class: `test o-${test.o}` },
     el("i", { class: "sign", role: "img", "aria-label": OUTCOMES[test.o], title: OUTCOMES[test.o] }, SIGNS[test.o]),
     el("span", { class: "name" }, soft(test.n), about ? el("small", {}, about) : null),
-    test.e ? el("small", { class: "tag", title: "This test did not run the last time; what is shown is from before" }, "earlier") : null,
+    test.e ? el("small", { class: "tag", title: "This test was not part of the last run; this is an earlier result" }, "earlier") : null,
     test.r ? el("small", { class: "film", title: count(test.r, "recording") }, "▶", test.r > 1 ? String(test.r) : "") : null,
     el("span", { class: "time" }, span(test.d)));
 }
@@ -219,12 +219,12 @@ function drawDetail(test, part) {
   const problem = part.message.length ? el("div", { class: `problem o-${test.o}` }, runs(el("pre", {}), part.message)) : null;
   const notes = [
     part.leaks.length ? el("div", { class: "leaks" }, el("h3", {}, "Left behind"), el("ul", {}, part.leaks.map((leak) => el("li", {}, leak)))) : null,
-    part.kept ? el("p", { class: "kept" }, "Its folder was kept: ", el("code", {}, part.kept)) : null,
+    part.kept ? el("p", { class: "kept" }, "Its sandbox folder was kept: ", el("code", {}, part.kept)) : null,
     part.broken ? el("p", { class: "kept" }, `${count(part.broken, "line")} of the transcript could not be read.`) : null,
   ];
   const cited = part.blocks.length ? el("div", { class: "cited" }, el("h3", {}, part.blocks.length === 1 ? "Block" : "Blocks"),
     part.blocks.map(([at, text]) => el("div", { class: `block ${blocks[at].k ?? ""}` }, blockText(text),
-      el("small", {}, blocks[at].k === "stale" ? "not in the tutorial as it was" : sections[blocks[at].s] + (blocks[at].l ? `, line ${blocks[at].l}` : ""))))) : null;
+      el("small", {}, blocks[at].k === "stale" ? "not in the tutorial at the time of the run" : sections[blocks[at].s] + (blocks[at].l ? `, line ${blocks[at].l}` : ""))))) : null;
   story.append(...[problem, cited, ...notes].filter(Boolean));
   const films = cards.length ? el("div", { class: "films" }, el("h3", {}, cards.length === 1 ? "Recording" : "Recordings"), el("div", { class: "cards" }, cards.map((one) => one.node))) : null;
   const lines = el("div", { class: "transcript" }, el("h3", {}, "Transcript"), transcript(part, cards));
@@ -241,7 +241,7 @@ function rowBody(row, cards, current) {
   if (row.k === "exit") {
     const late = row.w !== undefined;
     const bad = late || row.c !== 0;
-    return el("div", { class: "what" }, who, el("span", { class: bad ? "badge" : "fine" }, late ? `ended after ${span(row.w)}` : row.c === null ? "no exit code" : `exit ${row.c}`),
+    return el("div", { class: "what" }, who, el("span", { class: bad ? "badge" : "fine" }, late ? `timed out after ${span(row.w)}` : row.c === null ? "no exit code" : `exit ${row.c}`),
       row.d !== null ? el("small", {}, span(row.d)) : null);
   }
   if (row.k === "block") return el("div", { class: "what" }, firstWords(row.x));

@@ -1,36 +1,36 @@
-// The page of a run; tools.js is in front of it.
+// The page of a flow run. tools.js is loaded before it, in the same file.
 
 const { run, tasks } = index;
 const NAME = "task";
-/** Seconds after which the page of a run that goes on is read again. */
-const AGAIN = 5;
+/** Seconds between reloads of the page while the run is in progress. */
+const RELOAD_SECONDS = 5;
 
-/** What agents say of their tasks, or what was seen of those that say nothing. */
+/** Labels of outcomes: what the agent claimed, or what was observed if it claimed nothing. */
 const CLAIMED = {
   ok: "ok", blocked: "blocked", failed: "failed", invalid: "no valid result", timeout: "out of time", stalled: "stalled",
-  "over-budget": "over budget", cancelled: "cancelled", lost: "lost", running: "running", todo: "not begun",
+  "over-budget": "over budget", cancelled: "cancelled", lost: "lost", running: "running", todo: "not started",
 };
-const VERIFIED = { fixed: "fixed", improved: "improved", unchanged: "good as it was", refused: "refused", none: "not verified" };
-/** The class that gives a colour, which is one of the outcomes of a test. */
+const VERIFIED = { fixed: "fixed", improved: "improved", unchanged: "already good", refused: "refused", none: "not verified" };
+/** The test outcome whose colour is used for each state. */
 const TONES = {
   fixed: "passed", improved: "passed", unchanged: "passed", refused: "failed", ok: run.kind === "map" ? "passed" : "skipped", blocked: "xfailed", failed: "failed",
   invalid: "failed", timeout: "failed", stalled: "failed", lost: "failed", running: "running",
 };
 const SIGNS = { fixed: "✓", improved: "✓", unchanged: "=", refused: "✕", ok: run.kind === "map" ? "✓" : "○", blocked: "!", failed: "✕", invalid: "?", timeout: "✕", stalled: "✕", lost: "✕", running: "…" };
-const LOOK = ["refused", "failed", "invalid", "lost", "stalled", "timeout", "blocked", "over-budget", "cancelled", "running", "todo", "ok"];
+const NEEDS_LOOK = ["refused", "failed", "invalid", "lost", "stalled", "timeout", "blocked", "over-budget", "cancelled", "running", "todo", "ok"];
 const FUNNEL = {
-  tests: ["tests", "test functions that were found"], failing: ["failing", "that failed, hung or were flaky before any agent"],
-  groups: ["groups", "of tests that fail alike"], skipped: ["skipped", "tests that need no agent, with the reasons below"], tasks: ["tasks", "items of the input"],
-  launched: ["launched", "tasks that an agent was given"], valid: ["valid", "agents that submitted a result that can be read"], ok: ["ok", "as the agents claim"],
-  verified: ["verified", "claims that hold in a clean checkout"], integrated: ["integrated", "in the branch"], left_out: ["left out", "verified, and not in the branch"],
-  refused: ["refused", "claimed, and not so"], failed: ["failed", "tasks that came to nothing"], blocked: ["blocked", "somebody else has to act first"],
+  tests: ["tests", "test functions in the repository"], failing: ["failing", "tests that failed, hung or were flaky before the run"],
+  groups: ["groups", "groups of tests with similar failures"], skipped: ["skipped", "tests that got no agent; the reasons are below"], tasks: ["tasks", "input items"],
+  launched: ["launched", "tasks that were given to an agent"], valid: ["valid", "tasks whose agent submitted a valid result"], ok: ["ok", "tasks whose agent claims success"],
+  verified: ["verified", "tasks whose claim was confirmed in a clean checkout"], integrated: ["integrated", "tasks whose change is in the branch"], left_out: ["left out", "verified, but not in the branch"],
+  refused: ["refused", "tasks whose claim was not confirmed"], failed: ["failed", "tasks that ended without success"], blocked: ["blocked", "tasks that wait for someone else to act"],
 };
 
 tasks.forEach((task, at) => {
   task.at = at;
   task.tag = task.v || task.o;
   task.v ??= "none";
-  task.look = LOOK.slice(0, 9).includes(task.tag) || task.i === "left";
+  task.look = NEEDS_LOOK.slice(0, 9).includes(task.tag) || task.i === "left";
   task.words = [task.id, task.n, task.f, task.m, task.w, task.b, task.r, task.s, task.tag].filter(Boolean).join("\n").toLowerCase();
 });
 const byId = new Map(tasks.map((task) => [task.id, task]));
@@ -40,38 +40,38 @@ const hex = (commit) => el("code", { class: "hex", title: commit }, commit.slice
 const tone = (word) => `o-${TONES[word] ?? "skipped"}`;
 const badge = (word, labels) => el("span", { class: `mark ${tone(word)}` }, labels[word] ?? word);
 
-// ---- what is shown, as the address says it ----
+// ---- the state of the page, kept in the URL ----
 
 const state = { q: "", claimed: new Set(), verified: new Set(), look: false, order: "", view: "", chosen: "" };
 const FILTERS = { claimed: CLAIMED, verified: VERIFIED };
 
 function readHash() {
-  let said;
-  try { said = new URLSearchParams(location.hash.slice(1)); } catch { said = new URLSearchParams(); }
-  state.q = said.get("q") ?? "";
-  for (const [key, labels] of Object.entries(FILTERS)) state[key] = new Set((said.get(key) ?? "").split(",").filter((name) => Object.hasOwn(labels, name)));
-  state.look = said.get("look") === "1";
-  state.order = ["look", "slow", "cost"].includes(said.get("order")) ? said.get("order") : "";
-  state.view = said.get("view") === "tasks" ? "tasks" : "overview";
-  state.chosen = byId.has(said.get(NAME)) ? said.get(NAME) : "";
+  let params;
+  try { params = new URLSearchParams(location.hash.slice(1)); } catch { params = new URLSearchParams(); }
+  state.q = params.get("q") ?? "";
+  for (const [key, labels] of Object.entries(FILTERS)) state[key] = new Set((params.get(key) ?? "").split(",").filter((name) => Object.hasOwn(labels, name)));
+  state.look = params.get("look") === "1";
+  state.order = ["look", "slow", "cost"].includes(params.get("order")) ? params.get("order") : "";
+  state.view = params.get("view") === "tasks" ? "tasks" : "overview";
+  state.chosen = byId.has(params.get(NAME)) ? params.get(NAME) : "";
   settle({});
 }
 
 function hash() {
-  const said = new URLSearchParams();
-  if (state.view === "tasks") said.set("view", "tasks");
-  if (state.q) said.set("q", state.q);
-  for (const key of Object.keys(FILTERS)) if (state[key].size) said.set(key, [...state[key]].join(","));
-  if (state.look) said.set("look", "1");
-  if (state.order) said.set("order", state.order);
-  if (state.chosen) said.set(NAME, state.chosen);
-  return `#${said}`;
+  const params = new URLSearchParams();
+  if (state.view === "tasks") params.set("view", "tasks");
+  if (state.q) params.set("q", state.q);
+  for (const key of Object.keys(FILTERS)) if (state[key].size) params.set(key, [...state[key]].join(","));
+  if (state.look) params.set("look", "1");
+  if (state.order) params.set("order", state.order);
+  if (state.chosen) params.set(NAME, state.chosen);
+  return `#${params}`;
 }
 
 const NOTHING = () => ({ q: "", claimed: new Set(), verified: new Set(), look: false });
 const filtered = () => Boolean(state.q.trim() || state.claimed.size || state.verified.size || state.look);
 
-/** What is searched for and ordered is the list; the overview is of all. */
+/** Searching and sorting switch to the list, because the overview always shows everything. */
 function settle(values) {
   if (values.view === "overview") Object.assign(state, NOTHING(), { order: "" });
   else if (filtered() || state.order) state.view = "tasks";
@@ -80,32 +80,32 @@ function settle(values) {
 // ---- the top ----
 
 function drawTop() {
-  const told = Object.fromEntries(index.funnel.map(([name, number]) => [name, number]));
+  const counts = Object.fromEntries(index.funnel.map(([name, number]) => [name, number]));
   const done = tasks.filter((task) => !["running", "todo"].includes(task.o)).length;
-  const [good, of] = run.kind === "improve" ? [told.verified, told.launched] : [told.ok, told.tasks];
+  const [good, of] = run.kind === "improve" ? [counts.verified, counts.launched] : [counts.ok, counts.tasks];
   const headline = `${good} of ${of} ${run.kind === "improve" ? "verified" : "ok"}`;
   const end = run.ended ?? run.last;
   $("#name").textContent = run.name;
   $("#facts").append(...[
-    run.live ? el("span", { class: "live", title: `It is read again every ${AGAIN} seconds` }, `not finished: ${done} of ${count(tasks.length, "task")} done`) : null,
+    run.live ? el("span", { class: "live", title: `This page reloads every ${RELOAD_SECONDS} seconds` }, `in progress: ${done} of ${count(tasks.length, "task")} done`) : null,
     el("strong", { class: good ? "good" : "" }, headline),
     run.created !== null && end !== null && end >= run.created ? el("span", {}, span(end - run.created)) : null,
     run.created !== null ? el("time", {}, when(run.created)) : null,
-    run.live && run.last !== null ? el("span", {}, `last heard of ${when(run.last)}`) : null,
+    run.live && run.last !== null ? el("span", {}, `last event ${when(run.last)}`) : null,
     run.type ? el("span", {}, run.type) : null,
     index.before === null ? null : el("span", {}, `compared with ${index.before}`),
     run.repo ? el("code", {}, run.repo) : null,
   ].filter(Boolean));
   document.title = `${run.live ? "… " : ""}${run.name}: ${headline}`;
-  drawFunnel(told);
+  drawFunnel(counts);
   const looks = tasks.filter((task) => task.look).length;
   if (looks) $("#chips").append(el("button", { type: "button", class: "chip o-failed", "data-filter": "look", onclick: () => change({ look: !state.look }) }, el("b", {}, String(looks)), looks === 1 ? " needs a look" : " need a look"));
   chips("claimed", "Claimed", (task) => task.o);
   if (run.kind === "improve") chips("verified", "Verified", (task) => task.v);
 }
 
-function drawFunnel(told) {
-  const most = Math.max(told.tests ?? 0, told.tasks ?? 0, told.launched, 1);
+function drawFunnel(counts) {
+  const most = Math.max(counts.tests ?? 0, counts.tasks ?? 0, counts.launched, 1);
   for (const [name, number, before] of index.funnel) {
     if (!FUNNEL[name]) continue;
     const [label, title] = FUNNEL[name];
@@ -116,11 +116,11 @@ function drawFunnel(told) {
       el("dt", {}, label), el("dd", {}, el("b", {}, number.toLocaleString()), since(number, before, (difference) => difference.toLocaleString())), bar));
   }
   const [cost, old] = index.funnel.find(([name]) => name === "cost_usd").slice(1);
-  $("#funnel").append(el("div", { class: "f-spent", title: told.tokens === null ? null : `${count(Math.round(told.tokens), "token")}` },
-    el("dt", {}, "spent"), el("dd", {}, el("b", {}, told.tokens === null && cost === null ? "–" : dollars(cost)), since(cost, old, (difference) => difference.toFixed(2))), el("i", {})));
+  $("#funnel").append(el("div", { class: "f-spent", title: counts.tokens === null ? null : `${count(Math.round(counts.tokens), "token")}` },
+    el("dt", {}, "spent"), el("dd", {}, el("b", {}, counts.tokens === null && cost === null ? "–" : dollars(cost)), since(cost, old, (difference) => difference.toFixed(2))), el("i", {})));
 }
 
-/** The difference to the run before, if there is one. */
+/** The difference to the previous run, if there is one. */
 function since(number, before, say) {
   if (index.before === null || before === null || before === undefined || number === null) return null;
   const difference = number - before;
@@ -146,14 +146,14 @@ function drawList() {
   rows = [];
   const list = $("#list");
   list.className = state.view;
-  list.replaceChildren(...(state.view === "overview" ? drawOverview() : drawTasks()), el("p", { class: "empty", id: "nothing", hidden: true }, tasks.length ? "Nothing fits." : "There are no tasks yet."));
+  list.replaceChildren(...(state.view === "overview" ? drawOverview() : drawTasks()), el("p", { class: "empty", id: "nothing", hidden: true }, tasks.length ? "No task matches." : "There are no tasks yet."));
 }
 
 function panel(title, about, ...body) {
   return el("section", { class: "panel" }, el("h2", {}, el("span", {}, title), about ? el("small", {}, about) : null), ...body);
 }
 
-/** A link to a task, by its id; only its name when the run has no such task. */
+/** A link to a task by its id, or plain text if the run has no such task. */
 function mention(id, ...more) {
   const task = byId.get(id);
   return task ? link(task, { class: "mention" }, ...(more.length ? more : [task.id])) : el("span", {}, ...(more.length ? more : [id]));
@@ -165,10 +165,10 @@ function drawOverview() {
   const left = index.branch?.left ?? [];
   const first = [
     run.kind === "improve" ? drawBranch() : null,
-    refused.length ? panel("Claimed, and not so", "not in the branch", el("ul", { class: "list" }, refused.map((task) => reason(task.id, task.w)))) : null,
-    left.length ? panel("Left out", "verified, and not in the branch", el("ul", { class: "list" }, left.map(([id, why]) => reason(id, why)))) : null,
-    stuck.length ? panel("Came to nothing", "", el("ul", { class: "list" }, stuck.slice(0, 100).map((task) => reason(task.id, `${CLAIMED[task.o]}${task.w ? `: ${task.w}` : ""}`)))) : null,
-    index.escalations.length ? panel("For people", "what agents say somebody should look at", el("ul", { class: "list" }, index.escalations.map((one) => el("li", {}, el("p", {}, one.x), by(one.by))))) : null,
+    refused.length ? panel("Refused", "claims that were not confirmed", el("ul", { class: "list" }, refused.map((task) => reason(task.id, task.w)))) : null,
+    left.length ? panel("Left out", "verified, but not in the branch", el("ul", { class: "list" }, left.map(([id, why]) => reason(id, why)))) : null,
+    stuck.length ? panel("Unsuccessful", "", el("ul", { class: "list" }, stuck.slice(0, 100).map((task) => reason(task.id, `${CLAIMED[task.o]}${task.w ? `: ${task.w}` : ""}`)))) : null,
+    index.escalations.length ? panel("Escalations", "what agents ask a person to look at", el("ul", { class: "list" }, index.escalations.map((one) => el("li", {}, el("p", {}, one.x), by(one.by))))) : null,
   ];
   const second = [
     drawTime(),
@@ -190,27 +190,27 @@ function by(ids) {
 
 function folded(title, tests, total) {
   return el("details", {}, el("summary", {}, title), el("ul", { class: "names" }, tests.map((test) => el("li", {}, ...soft(test))),
-    total > tests.length ? el("li", { class: "none" }, `and ${count(total - tests.length, "other")}`) : null));
+    total > tests.length ? el("li", { class: "none" }, `and ${count(total - tests.length, "more", "more")}`) : null));
 }
 
 function drawBranch() {
   const { branch } = index;
-  if (!branch) return panel("Branch", "", el("p", { class: "none" }, run.live ? "There is none yet." : "There is none."));
-  if (!branch.commit) return panel("Branch", "", el("p", { class: "problem" }, `Nothing is delivered: ${branch.why}`));
+  if (!branch) return panel("Branch", "", el("p", { class: "none" }, run.live ? "Not created yet." : "No branch was created."));
+  if (!branch.commit) return panel("Branch", "", el("p", { class: "problem" }, `Nothing was delivered: ${branch.why}`));
   return panel("Branch", branch.proof,
     el("p", { class: "type" }, el("code", {}, `git log --reverse ${run.base ? `${run.base.slice(0, 9)}..` : ""}${branch.name}`)),
-    el("ol", { class: "commits" }, branch.commits.map(([commit, units, rest]) => el("li", {}, commit ? hex(commit) : el("small", {}, "others had it"),
-      el("div", {}, rest ? el("small", {}, "tests and other files of all; these tasks changed nothing else") : null, units.map(([id, why, same]) => el("div", { class: "unit" },
-      mention(id, byId.get(id)?.m || id), el("small", {}, why, same.length ? ["; the same as ", ...same.flatMap((twin, at) => [at ? ", " : "", mention(twin)])] : null))))))));
+    el("ol", { class: "commits" }, branch.commits.map(([commit, units, rest]) => el("li", {}, commit ? hex(commit) : el("small", {}, "no commit of its own"),
+      el("div", {}, rest ? el("small", {}, "tests and other files of all tasks; the tasks listed here changed nothing else") : null, units.map(([id, why, same]) => el("div", { class: "unit" },
+      mention(id, byId.get(id)?.m || id), el("small", {}, why, same.length ? ["; same change as ", ...same.flatMap((twin, at) => [at ? ", " : "", mention(twin)])] : null))))))));
 }
 
 function drawGroups() {
-  const alike = index.groups.filter((group) => group.count > 1);
-  const alone = index.groups.filter((group) => group.count === 1);
-  return panel("Failures before", `${count(alike.length, "group")} of like ones`, el("ul", { class: "list" },
-    alike.map((group) => el("li", {}, folded(`${group.count} × ${group.why}`, group.tests, group.count),
-      group.scout ? el("small", {}, `${group.fixed} of ${group.count} pass by `, mention(group.scout)) : null)),
-    alone.length ? el("li", {}, folded(`${count(alone.length, "test")} with a failure of ${alone.length === 1 ? "its" : "their"} own`, alone.map((group) => group.why), alone.length)) : null));
+  const similar = index.groups.filter((group) => group.count > 1);
+  const unique = index.groups.filter((group) => group.count === 1);
+  return panel("Failures before the run", count(similar.length, "group of similar failures", "groups of similar failures"), el("ul", { class: "list" },
+    similar.map((group) => el("li", {}, folded(`${group.count} × ${group.why}`, group.tests, group.count),
+      group.scout ? el("small", {}, `${group.fixed} of ${group.count} fixed by `, mention(group.scout)) : null)),
+    unique.length ? el("li", {}, folded(`${count(unique.length, "test")} with a unique failure`, unique.map((group) => group.why), unique.length)) : null));
 }
 
 // ---- time and cost ----
@@ -228,16 +228,16 @@ function drawTime() {
   const kept = tasks.filter((task) => ["fixed", "improved"].includes(task.v)).length;
   const facts = [
     ["Time", run.created !== null && (run.ended ?? run.last) !== null ? span(Math.max(0, (run.ended ?? run.last) - run.created)) : "unknown"],
-    ["Agents' time", span(total("d"))],
-    ["Cost", spent.length ? `${dollars(total("c"))}${spent.length < tasks.filter((task) => task.a).length ? " at least" : ""}` : "unknown"],
-    spent.length && kept ? ["Per change", dollars(total("c") / kept)] : null,
+    ["Agent time", span(total("d"))],
+    ["Cost", spent.length ? `${dollars(total("c"))}${spent.length < tasks.filter((task) => task.a).length ? " or more" : ""}` : "unknown"],
+    spent.length && kept ? ["Cost per change", dollars(total("c") / kept)] : null,
     tasks.some((task) => task.k) ? ["Tokens", total("k").toLocaleString()] : null,
-    ["At once", count(Math.max(0, ...index.curve.map(([, number]) => number)), "agent")],
+    ["Peak", count(Math.max(0, ...index.curve.map(([, number]) => number)), "agent")],
   ];
   return panel("Time and cost", "", el("dl", { class: "facts-list" }, facts.filter(Boolean).map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text)))), drawCurve());
 }
 
-/** How many agents worked at each moment, and below it when what was verified. */
+/** A chart of the number of working agents over time, with a mark below it for each verification. */
 function drawCurve() {
   const { curve, checks } = index;
   if (curve.length < 2) return null;
@@ -249,10 +249,10 @@ function drawCurve() {
   const y = (number) => (height - (number / peak) * (height - 4)).toFixed(1);
   const line = curve.map(([t, number]) => `H${x(t)}V${y(number)}`).join("");
   const path = `M0 ${height}${line}H${x(curve.at(-1)[0])}V${height}`;
-  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height + 12}`, preserveAspectRatio: "none", role: "img", "aria-label": `Agents at work, ${peak} at most` },
+  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height + 12}`, preserveAspectRatio: "none", role: "img", "aria-label": `Working agents, ${peak} at most` },
     svg("line", { x1: 0, x2: width, y1: height, y2: height, class: "axis" }), svg("path", { d: path, class: "curve" }),
     ...checks.map(([t, good]) => svg("line", { x1: x(t), x2: x(t), y1: height + 3, y2: height + 12, class: good ? "check" : "check bad" })));
-  return el("figure", { class: "graph" }, drawing, el("figcaption", {}, el("span", {}, `agents at work, ${peak} at most`), checks.length ? el("span", {}, `verified: ${checks.length}`) : null, el("span", {}, span(end - start))));
+  return el("figure", { class: "graph" }, drawing, el("figcaption", {}, el("span", {}, `working agents, ${peak} at most`), checks.length ? el("span", {}, count(checks.length, "verification")) : null, el("span", {}, span(end - start))));
 }
 
 // ---- the list ----
@@ -262,7 +262,7 @@ function all() {
 }
 
 function ordered(some) {
-  const rank = (task) => (LOOK.includes(task.tag) ? LOOK.indexOf(task.tag) : task.i === "left" ? 0.5 : LOOK.length);
+  const rank = (task) => (NEEDS_LOOK.includes(task.tag) ? NEEDS_LOOK.indexOf(task.tag) : task.i === "left" ? 0.5 : NEEDS_LOOK.length);
   const by_ = { look: (a, b) => rank(a) - rank(b), slow: (a, b) => (b.d ?? 0) - (a.d ?? 0), cost: (a, b) => (b.c ?? 0) - (a.c ?? 0) }[state.order];
   return by_ ? [...some].sort((a, b) => by_(a, b) || a.at - b.at) : some;
 }
@@ -321,41 +321,41 @@ function drawDetail(task, part) {
   const body = el("div", { class: "body" },
     el("div", { class: "compare" }, claimBox(task, last), run.kind === "improve" ? verifyBox(task, part) : null),
     keptOut(part.verified), aboutTest(part),
-    part.passes.length ? el("div", {}, el("h3", {}, "Passing by its fix"), folded(count(part.passes.length, "test"), part.passes, part.passes.length)) : null,
+    part.passes.length ? el("div", {}, el("h3", {}, "Tests that its fix makes pass"), folded(count(part.passes.length, "test"), part.passes, part.passes.length)) : null,
     part.attempts.map((attempt) => drawAttempt(part, attempt, cards)),
-    part.attempts.length ? null : el("p", { class: "none" }, "No agent has it yet."));
+    part.attempts.length ? null : el("p", { class: "none" }, "No agent is working on it yet."));
   $(".wait", detail)?.remove();
   detail.append(body);
   film = { cards, close: () => cards.forEach((one) => one.stop()) };
 }
 
 function claimBox(task, last) {
-  const told = last?.claimed;
+  const claimed = last?.claimed;
   return el("section", { class: `box ${tone(task.o)}` }, el("h3", {}, "Claimed"), el("strong", {}, CLAIMED[task.o] ?? task.o),
-    told?.summary ? el("pre", { class: "prose" }, told.summary) : null, told?.reason || last?.reason ? el("p", {}, told?.reason || last.reason) : null,
-    last?.outcome === "invalid" ? el("p", { class: "none" }, "What it submitted cannot be read:") : null,
+    claimed?.summary ? el("pre", { class: "prose" }, claimed.summary) : null, claimed?.reason || last?.reason ? el("p", {}, claimed?.reason || last.reason) : null,
+    last?.outcome === "invalid" ? el("p", { class: "none" }, "Its result is not valid:") : null,
     last?.result ? el("pre", {}, last.result) : null,
-    told?.escalate.length ? el("div", { class: "leaks" }, el("h3", {}, "For people"), el("ul", {}, told.escalate.map((text) => el("li", {}, text)))) : null,
-    told?.artifacts.length ? el("p", {}, "Handed over: ", told.artifacts.flatMap((name, at) => [at ? ", " : "", el("code", {}, name)])) : null);
+    claimed?.escalate.length ? el("div", { class: "leaks" }, el("h3", {}, "Escalations"), el("ul", {}, claimed.escalate.map((text) => el("li", {}, text)))) : null,
+    claimed?.artifacts.length ? el("p", {}, "Artifacts: ", claimed.artifacts.flatMap((name, at) => [at ? ", " : "", el("code", {}, name)])) : null);
 }
 
 function verifyBox(task, part) {
-  const told = part.verified;
+  const verified = part.verified;
   const { fate } = part;
-  return el("section", { class: `box ${tone(told ? told.result : "todo")}` }, el("h3", {}, "Verified"), el("strong", {}, told ? VERIFIED[told.result] : VERIFIED.none),
-    told ? el("p", {}, told.words) : el("p", { class: "none" }, task.o === "ok" ? "Not yet." : "Only what is claimed as ok is looked at."),
-    told?.evidence.length ? el("ul", { class: "evidence" }, told.evidence.map((one) => el("li", {}, el("span", {}, `${one.tests - one.bad.length} of ${count(one.tests, "test")} passed`),
+  return el("section", { class: `box ${tone(verified ? verified.result : "todo")}` }, el("h3", {}, "Verified"), el("strong", {}, verified ? VERIFIED[verified.result] : VERIFIED.none),
+    verified ? el("p", {}, verified.reason) : el("p", { class: "none" }, task.o === "ok" ? "Not yet." : "Only tasks that are claimed to be ok are verified."),
+    verified?.evidence.length ? el("ul", { class: "evidence" }, verified.evidence.map((one) => el("li", {}, el("span", {}, `${one.tests - one.bad.length} of ${count(one.tests, "test")} passed`),
       one.late ? el("span", { class: "badge" }, "out of time") : null, el("small", {}, [one.seconds !== null ? span(one.seconds) : "", one.t !== null ? when(one.t) : ""].filter(Boolean).join(", ")),
       one.bad.map(([test, outcome, text]) => el("details", {}, el("summary", {}, `${outcome}: ${test}`), runs(el("pre", { class: "output" }), text)))))) : null,
-    told?.files.length ? el("p", {}, "Files: ", told.files.flatMap((name, at) => [at ? ", " : "", el("code", {}, name)])) : null,
-    fate?.commit ? el("p", {}, "In the branch as ", hex(fate.commit), fate.as ? [", the same as ", mention(fate.as)] : `: ${fate.why}`, fate.proof ? el("small", {}, ` (${fate.proof})`) : null) : null,
+    verified?.files.length ? el("p", {}, "Files: ", verified.files.flatMap((name, at) => [at ? ", " : "", el("code", {}, name)])) : null,
+    fate?.commit ? el("p", {}, "In the branch as ", hex(fate.commit), fate.as ? [", same change as ", mention(fate.as)] : `: ${fate.why}`, fate.proof ? el("small", {}, ` (${fate.proof})`) : null) : null,
     fate?.left ? el("p", { class: "problem" }, `Left out: ${fate.left}`) : null,
     fate?.output?.length ? runs(el("pre", { class: "output" }), fate.output) : null);
 }
 
-function keptOut(told) {
-  if (!told?.kept_out.length) return null;
-  return el("div", { class: "leaks" }, el("h3", {}, "Kept out of what it did"), el("ul", {}, told.kept_out.map(([path, line, rule, text, allowed]) =>
+function keptOut(verified) {
+  if (!verified?.kept_out.length) return null;
+  return el("div", { class: "leaks" }, el("h3", {}, "Excluded from its changes"), el("ul", {}, verified.kept_out.map(([path, line, rule, text, allowed]) =>
     el("li", {}, el("b", {}, line ? `${path}:${line}` : path), ` ${rule}: ${text}${allowed ? " (allowed)" : ""}`))));
 }
 
@@ -363,45 +363,45 @@ function aboutTest(part) {
   const { test, group } = part;
   const extra = Object.entries(part.fields).filter(([key]) => !["role", "status", "group"].includes(key));
   if (!test) return extra.length ? el("dl", { class: "facts-list" }, extra.map(([key, text]) => el("div", {}, el("dt", {}, key), el("dd", {}, text)))) : null;
-  return el("div", { class: "cited" }, el("h3", {}, test.blocks.length > 1 ? "Its test stands for these blocks" : test.blocks.length ? "Its test stands for this block" : "Its test"),
+  return el("div", { class: "cited" }, el("h3", {}, test.blocks.length > 1 ? "Blocks that its test covers" : test.blocks.length ? "Block that its test covers" : "Its test"),
     test.blocks.map((text) => el("div", { class: "block" }, blockText(text))),
     el("small", {}, `${test.file}${test.line ? `:${test.line}` : ""}, ${test.status} before`, test.outcomes.length ? ` (${test.outcomes.map(([, seen]) => seen.join(", ")).join("; ")})` : ""),
-    group && group.count > 1 ? folded(`One of ${group.count} that failed alike: ${group.why}`, group.tests, group.count) : null,
-    test.failure.length ? el("details", {}, el("summary", {}, "How it failed before"), runs(el("pre", { class: "output" }), test.failure)) : null);
+    group && group.count > 1 ? folded(`One of ${group.count} tests with similar failures: ${group.why}`, group.tests, group.count) : null,
+    test.failure.length ? el("details", {}, el("summary", {}, "Its failure before the run"), runs(el("pre", { class: "output" }), test.failure)) : null);
 }
 
 function drawAttempt(part, attempt, cards) {
   const tokens = attempt.models.map(([name, in_, read, written, out]) => `${name}: ${count(in_ + read + written, "token")} in, ${out.toLocaleString()} out`).join("; ");
   const facts = el("p", { class: "facts" }, el("strong", { class: tone(attempt.outcome) }, CLAIMED[attempt.outcome] ?? attempt.outcome), el("span", {}, attempt.agent),
     attempt.seconds !== null ? el("span", {}, span(attempt.seconds)) : null, attempt.cost !== null ? el("span", {}, dollars(attempt.cost)) : null,
-    attempt.tokens !== null ? el("span", { title: tokens || null }, count(attempt.tokens, "token")) : null, attempt.begun !== null ? el("time", {}, when(attempt.begun)) : null);
-  const rest = attempt.uncommitted ? `, and what it had not committed in ${attempt.uncommitted}` : "";
-  const commits = attempt.commits === null ? null : el("p", { class: "type" }, `${attempt.commits ? count(attempt.commits, "commit") : "No commit"}${rest}`,
+    attempt.tokens !== null ? el("span", { title: tokens || null }, count(attempt.tokens, "token")) : null, attempt.began !== null ? el("time", {}, when(attempt.began)) : null);
+  const rest = attempt.uncommitted ? `; uncommitted changes are in ${attempt.uncommitted}` : "";
+  const commits = attempt.commits === null ? null : el("p", { class: "type" }, `${attempt.commits ? count(attempt.commits, "commit") : "No commits"}${rest}`,
     attempt.commits && attempt.branch ? [": ", el("code", {}, `git log -p ${part.base ? `${part.base.slice(0, 9)}..` : ""}${attempt.branch}`)] : null);
   const home = el("section", { class: "attempt" }, el("h3", {}, part.attempts.length > 1 ? `Attempt ${attempt.n} of ${part.attempts.length}` : "Attempt"), facts,
     attempt.reason && attempt !== part.attempts[0] ? el("p", {}, attempt.reason) : null,
     !attempt.claimed && attempt.why ? el("p", { class: "none" }, `${attempt.why}${attempt.last ? `; its last line: ${attempt.last}` : ""}`) : null,
-    attempt.errors.length ? el("div", { class: "leaks" }, el("h3", {}, "Could not be brought home"), el("ul", {}, attempt.errors.map((text) => el("li", {}, text)))) : null, commits);
+    attempt.errors.length ? el("div", { class: "leaks" }, el("h3", {}, "Could not be retrieved"), el("ul", {}, attempt.errors.map((text) => el("li", {}, text)))) : null, commits);
   const own = attempt.recording ? [card({ ...attempt.recording, name: "Recording" })] : [];
   own.forEach((one) => { one.home = home; cards.push(one); });
   home.append(...[
     own.length ? el("div", { class: "films" }, el("div", { class: "cards" }, own.map((one) => one.node))) : null,
     attempt.diff?.x ? el("div", { class: "changes" }, el("h3", {}, "Changes"), drawDiff(attempt.diff)) : null,
-    attempt.prompt?.x ? el("details", { class: "asked" }, el("summary", {}, "What it was asked"), el("pre", { class: "output" }, attempt.prompt.x), cut(attempt.prompt)) : null,
-    attempt.outcome === "running" && !attempt.rows.length ? el("p", { class: "none" }, "Its transcript and changes come when it has ended.") : el("div", { class: "transcript" }, el("h3", {}, "Transcript"), transcript(attempt, own)),
+    attempt.prompt?.x ? el("details", { class: "asked" }, el("summary", {}, "Prompt"), el("pre", { class: "output" }, attempt.prompt.x), cut(attempt.prompt)) : null,
+    attempt.outcome === "running" && !attempt.rows.length ? el("p", { class: "none" }, "Its transcript and changes appear here when it has ended.") : el("div", { class: "transcript" }, el("h3", {}, "Transcript"), transcript(attempt, own)),
     attempt.broken ? el("p", { class: "kept" }, `${count(attempt.broken, "line")} of the transcript could not be read.`) : null,
   ].filter(Boolean));
   if (attempt === part.attempts[0]) return home;
   return el("details", { class: "earlier" }, el("summary", {}, `Attempt ${attempt.n}: ${CLAIMED[attempt.outcome] ?? attempt.outcome}${attempt.reason ? `, ${firstWords(attempt.reason)}` : ""}`), home);
 }
 
-const cut = (told) => (told.cut ? el("p", { class: "gap" }, `${size(told.cut)} more are not shown.`) : null);
+const cut = (file) => (file.cut ? el("p", { class: "gap" }, `${size(file.cut)} more not shown.`) : null);
 
-/** A patch by its files. Only what is behind a line with @@ is a changed line, whatever it looks like. */
-function drawDiff(told) {
+/** A diff split by file. Lines count as changes only after a line with @@. */
+function drawDiff(diff) {
   const files = [];
   let inside = false;
-  for (const line of told.x.split("\n")) {
+  for (const line of diff.x.split("\n")) {
     if (line.startsWith("diff --git ")) { inside = false; files.push({ name: line.slice(11), lines: [], more: 0, less: 0 }); }
     if (!files.length) files.push({ name: "", lines: [], more: 0, less: 0 });
     const file = files.at(-1);
@@ -413,11 +413,11 @@ function drawDiff(told) {
   }
   return el("div", { class: "diff" }, files.map((file) => el("details", { open: file.lines.length < 400 },
     el("summary", {}, el("code", {}, file.name), el("span", { class: "more" }, `+${file.more}`), el("span", { class: "less" }, `−${file.less}`)),
-    el("pre", {}, file.lines.map(([kind, line]) => el("span", { class: kind }, `${line}\n`))))), cut(told));
+    el("pre", {}, file.lines.map(([kind, line]) => el("span", { class: kind }, `${line}\n`))))), cut(diff));
 }
 
 const PROMPTS = { user: "›", queued: "›", assistant: "●", tool: "$", error: "!", other: "·" };
-/** So much of a text is seen before it is asked for. */
+/** Longer texts are folded: number of lines, number of characters. */
 const [LINES, CHARS] = [14, 1600];
 
 function rowBody(row) {
@@ -444,5 +444,5 @@ drawTop();
 readHash();
 drawList();
 show();
-// Nobody who reads or searches is disturbed.
-if (run.live) setInterval(() => { if (!state.chosen && !state.q && !$("#keys").open && !document.hidden) location.reload(); }, AGAIN * 1000);
+// Do not reload while somebody reads a task or searches.
+if (run.live) setInterval(() => { if (!state.chosen && !state.q && !$("#keys").open && !document.hidden) location.reload(); }, RELOAD_SECONDS * 1000);

@@ -1,6 +1,6 @@
-// What the pages share. What programs and agents wrote comes as data and is put in with textContent; nothing here makes HTML.
-// The page behind it has NAME (of one in the address), state, byId and PROMPTS, and the functions readHash, hash, settle, drawList, show, all,
-// detailHead, drawDetail and rowBody.
+// Code that both pages share. Output of programs and agents is data and inserted with textContent; no HTML is built from it.
+// The page defines NAME (the URL parameter of the chosen item), state, byId and PROMPTS, and the functions readHash, hash, settle,
+// drawList, show, all, detailHead, drawDetail and rowBody.
 "use strict";
 
 const $ = (selector, root = document) => root.querySelector(selector);
@@ -48,7 +48,7 @@ function count(number, one, many = `${one}s`) {
   return `${number.toLocaleString()} ${number === 1 ? one : many}`;
 }
 
-/** Load a script beside the page once; fetch does not work on file://. */
+/** Load a script next to the page, once. fetch does not work on file://. */
 const loaded = new Map();
 function load(source) {
   if (!loaded.has(source)) {
@@ -64,7 +64,7 @@ function load(source) {
 
 const parts = new Map();
 const recordings = new Map();
-/** What the parts call. */
+/** Called by the files in parts/. */
 window.muster = {
   part: (key, value) => parts.set(key, value),
   recording: (key, value) => recordings.set(key, value),
@@ -72,9 +72,9 @@ window.muster = {
 
 async function fetchPart(store, key) {
   await load(`parts/${key}.js`);
-  const found = store.get(key);
-  if (!found) throw new Error(`parts/${key}.js is not what it should be`);
-  return found;
+  const value = store.get(key);
+  if (!value) throw new Error(`parts/${key}.js is malformed`);
+  return value;
 }
 
 // ---- texts ----
@@ -84,7 +84,7 @@ function sized(node, share) {
   return node;
 }
 
-/** A name that may be broken behind its underscores. */
+/** A name with permitted line breaks after punctuation. */
 function soft(name) {
   return name.split(/(?<=[_/\[\]-])/).flatMap((piece, at) => (at ? [el("wbr"), piece] : [piece]));
 }
@@ -94,28 +94,28 @@ function firstWords(text) {
   return line.length > 110 ? `${line.slice(0, 109)}…` : line;
 }
 
-/** A block as one reads it: its comments as text, its commands as code. */
+/** A block for reading: its comments as text, its commands as code. */
 function blockText(text) {
   const pieces = [];
   for (const line of text.split("\n")) {
-    const said = /^\s*#(?!!)/.test(line) && !pieces.at(-1)?.open;
+    const isProse = /^\s*#(?!!)/.test(line) && !pieces.at(-1)?.open;
     const last = pieces.at(-1);
-    if (last && last.said === said) last.lines.push(line);
-    else pieces.push({ said, lines: [line] });
+    if (last && last.isProse === isProse) last.lines.push(line);
+    else pieces.push({ isProse, lines: [line] });
     const here = pieces.at(-1);
-    if (!said) {
-      // A comment sign in a here-document is no comment of the block.
+    if (!isProse) {
+      // A # in a here-document does not begin a comment.
       const begins = /<<-?\s*(['"]?)([A-Za-z_]\w*)\1/.exec(line);
       if (here.open && line.trim() === here.open) here.open = "";
       else if (begins && !here.open) here.open = begins[2];
     }
   }
-  return el("div", { class: "text" }, pieces.map((piece) => piece.said
+  return el("div", { class: "text" }, pieces.map((piece) => piece.isProse
     ? el("p", {}, piece.lines.map((line) => line.replace(/^\s*#+ ?/, "")).join(" "))
     : el("pre", {}, piece.lines.join("\n"))));
 }
 
-/** Text with colours: every class and colour is made of numbers here. */
+/** Coloured text. Classes and colours are computed from numbers, so the text cannot inject any. */
 function runs(node, list) {
   for (const run of list) {
     if (typeof run === "string") { node.append(run); continue; }
@@ -169,10 +169,10 @@ function transcript(part, cards) {
 
 function gap(part) {
   return el("li", { class: "row gap" }, el("span", { class: "at" }), el("span", { class: "prompt" }, "⋮"),
-    el("div", { class: "what" }, `About ${size(part.cut.chars)} left out here. All of it is in `, el("code", {}, part.path)));
+    el("div", { class: "what" }, `About ${size(part.cut.chars)} are left out here. The complete transcript is in `, el("code", {}, part.path)));
 }
 
-/** The recording that was going on at a row's moment: of several, the one that began last. */
+/** The recording that was running at the time of a row; if there are several, the one that started last. */
 function coveringCard(cards, row) {
   let found = null;
   for (const one of cards) {
@@ -210,7 +210,7 @@ function card(recording) {
     screen);
   const one = { recording, node, player: null, wanted: 0, timer: 0 };
   const showStill = () => screen.replaceChildren(...(recording.screen?.length ? [still] : recording.part && recording.screen ? [el("p", { class: "none" }, "Its last screen was empty.")] : []),
-    ...(recording.part && !index.player ? [el("p", { class: "none" }, "To play it here: ", el("code", {}, index.install), ", then make the report again.")] : []));
+    ...(recording.part && !index.player ? [el("p", { class: "none" }, "To play it here, run ", el("code", {}, index.install), " and build the report again.")] : []));
 
   one.play = async (at) => {
     if (!recording.part || !index.player) { node.scrollIntoView({ block: "nearest" }); return; }
@@ -238,7 +238,7 @@ function card(recording) {
     } catch (problem) {
       if (turn !== one.wanted) return;
       one.stop();
-      screen.prepend(el("p", { class: "problem" }, `It cannot be played: ${problem?.message ?? problem}`));
+      screen.prepend(el("p", { class: "problem" }, `Cannot play the recording: ${problem?.message ?? problem}`));
     } finally {
       button.disabled = false;
     }
@@ -258,7 +258,7 @@ function card(recording) {
   return one;
 }
 
-/** Mark the row of the transcript at which the player is. */
+/** Mark the row of the transcript that corresponds to the position of the player. */
 async function follow(one) {
   const at = await one.player?.getCurrentTime();
   if (at === undefined || at === null || one.recording.begin === null) return;
@@ -284,16 +284,16 @@ function theme(next) {
   if (name) document.documentElement.dataset.theme = name;
   else delete document.documentElement.dataset.theme;
   $("#theme").textContent = { "": "◐", light: "☀", dark: "☾" }[name];
-  $("#theme").title = `${{ "": "As the system has it", light: "Light", dark: "Dark" }[name]} (t)`;
+  $("#theme").title = `${{ "": "System setting", light: "Light", dark: "Dark" }[name]} (t)`;
 }
 const nextTheme = () => {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   const now = document.documentElement.dataset.theme ?? "";
-  // The first press always changes what is seen.
+  // The first press always changes the appearance.
   theme({ "": dark ? "light" : "dark", light: dark ? "dark" : "", dark: dark ? "" : "light" }[now]);
 };
 
-// ---- what is shown ----
+// ---- changing the state ----
 
 function change(values, push = false) {
   const drawn = state.view + state.order;
@@ -304,9 +304,9 @@ function change(values, push = false) {
   show();
 }
 
-// ---- one of the list ----
+// ---- opening an item of the list ----
 
-/** All links of the list: a node, and the one it opens. */
+/** All links of the list: a node, and the item that it opens. */
 let rows = [];
 let opener = null;
 let opened = "";
@@ -329,9 +329,9 @@ function open(id) {
     return;
   }
   const one = byId.get(id);
-  detail.replaceChildren(detailHead(one), el("p", { class: "wait" }, "Reading…"));
+  detail.replaceChildren(detailHead(one), el("p", { class: "wait" }, "Loading…"));
   detail.scrollTop = 0;
-  // The list has another shape now: what was chosen stays in sight, and the top makes room.
+  // The layout of the list changes when the detail opens, so scroll the chosen item into view and the header out of it.
   if (!before && scrollY < $(".top").offsetHeight) scrollTo(0, $(".top").offsetHeight);
   const own = rows.filter((row) => row.one.id === id && !row.node.hidden).map(({ node }) => node);
   (own.includes(opener) ? opener : own[0])?.scrollIntoView({ block: "nearest" });
@@ -342,7 +342,7 @@ function open(id) {
   });
 }
 
-/** A link of the list to what it opens. */
+/** A link in the list that opens an item. */
 function link(one, attributes, ...children) {
   const node = el("a", {
     ...attributes, href: `#${new URLSearchParams({ [NAME]: one.id })}`,
@@ -362,7 +362,7 @@ function closer() {
   return el("button", { type: "button", class: "quiet close", "aria-label": "Close (Esc)", title: "Close (Esc)", onclick: () => change({ chosen: "" }, true) }, "✕");
 }
 
-/** The controls as the state has them, and what is chosen. */
+/** Update the controls and the chosen item from the state. */
 function mark(filtered) {
   $("#clear").hidden = !filtered;
   if ($("#search").value !== state.q) $("#search").value = state.q;
@@ -388,7 +388,7 @@ function move(step) {
   if (state.chosen) { opener = next; change({ chosen: rows.find(({ node }) => node === next).one.id }); }
 }
 
-/** Answer the keyboard, the controls and the address; `own` are the keys of this page. */
+/** Listen to the keyboard, the controls and the URL; `own` are the keys of this page. */
 function listen(own) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || $("#keys").open) return;

@@ -1,5 +1,6 @@
-"""What a run's directory (docs/runs.md) tells: its tasks and how far each of them came. All of it may be damaged or made up, and what
-cannot be read is as if it were not there.
+"""Read a run's directory (docs/runs.md) for the page: its tasks, their attempts and outcomes, and its totals.
+
+The files are not trusted: what is malformed counts as missing.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import NamedTuple
 from ..errors import NotFound
 from ..flow.run import records
 from ..flow.run.records import Ahead, AttemptAgent, Finished, Outcome, Plan, RunInfo, Verified
-from .folder import Folder, items, number, table, usable, value, whole, words
+from .untrusted import UntrustedFolder, as_dict, as_int, as_list, as_number, as_text, is_plain_name, parse_json
 
-#: What is shown of a task: how it ended, or where it is before that.
+#: The states of a task on the page: its outcome, or its state before that.
 OUTCOMES = (*records.OUTCOMES, "running", "todo")
 BAD = ("failing", "hanging", "flaky")
-#: Of one of the large files, in bytes.
-MOST = 1 << 28
+#: Maximum size of the large files, in bytes.
+MAX_FILE = 1 << 28
 
 Object = dict[str, object]
 
@@ -37,7 +38,7 @@ class Task(NamedTuple):
     base: str
     attempts: list[Attempt]
     verified: Verified | None
-    """Of the newest attempt; None if that is not verified."""
+    """The verification of the newest attempt; None if it was not verified."""
 
     @property
     def ended(self) -> Outcome:
@@ -55,17 +56,17 @@ class Task(NamedTuple):
         return self.verified.result if self.verified else ""
 
     @property
-    def works(self) -> bool:
-        """Whether it is about a test, and not about putting the work of others together."""
+    def is_work(self) -> bool:
+        """Whether the task is about a test, as opposed to integrating the work of other tasks."""
         return self.fields.get("role") in ("scout", "worker")
 
     def total(self, key: str) -> float | None:
-        """Over all attempts; None when nothing is known."""
-        return total(number(getattr(attempt.outcome, key)) for attempt in self.attempts if attempt.outcome)
+        """Return the sum of a field over all attempts; None if no attempt has it."""
+        return total(as_number(getattr(attempt.outcome, key)) for attempt in self.attempts if attempt.outcome)
 
 
 class Run(NamedTuple):
-    source: Folder
+    source: UntrustedFolder
     name: str
     info: RunInfo
     baseline: Object
@@ -80,14 +81,14 @@ class Run(NamedTuple):
         return self.info.kind == "improve"
 
     def accepted(self) -> list[Object]:
-        return [table(one) for one in items(self.delivery.get("accepted"), 100_000)]
+        return [as_dict(accepted) for accepted in as_list(self.delivery.get("accepted"), 100_000)]
 
     def tests(self) -> list[Object]:
-        return [table(one) for one in items(self.baseline.get("tests"), 100_000)]
+        return [as_dict(test) for test in as_list(self.baseline.get("tests"), 100_000)]
 
     def groups(self) -> list[Object]:
-        """The tests that fail alike, in lists."""
-        return [table(one) for one in items(self.baseline.get("groups"), 100_000)]
+        """Return the groups of tests whose failures are similar."""
+        return [as_dict(group) for group in as_list(self.baseline.get("groups"), 100_000)]
 
 
 def is_run(folder: Path) -> bool:
@@ -95,43 +96,43 @@ def is_run(folder: Path) -> bool:
 
 
 def read(folder: Path) -> Run:
-    """All but what attempts left. NotFound when it is no directory of a run."""
+    """Read everything but the files that agents left. Raises NotFound if the folder is not the directory of a run."""
     if not is_run(folder):
         raise NotFound(f"{folder} is not the directory of a run", "muster runs shows them")
-    source = Folder(folder)
+    source = UntrustedFolder(folder)
 
     def file(name: str) -> object:
-        return source.json(name, limit=MOST)
+        return source.json(name, limit=MAX_FILE)
 
     info = RunInfo.from_json(file("run.json"))
     return Run(
         source=source,
-        name=words(info.name, 100) or folder.resolve().name,
+        name=as_text(info.name, 100) or folder.resolve().name,
         info=info,
-        baseline=table(file("baseline.json")),
+        baseline=as_dict(file("baseline.json")),
         plan=Plan.from_json(file("plan.json")) or Plan(),
         ahead=Ahead.from_json(file("ahead.json")) or Ahead(),
-        delivery=table(file("delivery.json")),
+        delivery=as_dict(file("delivery.json")),
         finished=Finished.from_json(file("finished.json")),
         tasks=_tasks(source),
     )
 
 
-def _tasks(source: Folder) -> list[Task]:
-    found: dict[str, Task] = {}
-    for line in source.lines("tasks.jsonl", most=MOST):
-        said = table(value(line))
-        id = said.get("id")
-        if isinstance(id, str) and usable(id):
-            item, base = words(said.get("item"), 2000), words(said.get("base"), 100)
+def _tasks(source: UntrustedFolder) -> list[Task]:
+    tasks: dict[str, Task] = {}
+    for line in source.lines("tasks.jsonl", most=MAX_FILE):
+        record = as_dict(parse_json(line))
+        id = record.get("id")
+        if isinstance(id, str) and is_plain_name(id):
+            item, base = as_text(record.get("item"), 2000), as_text(record.get("base"), 100)
             attempts = _attempts(source, id)
-            verified = Verified.from_json(source.json("tasks", id, "verified.json", limit=MOST))
+            verified = Verified.from_json(source.json("tasks", id, "verified.json", limit=MAX_FILE))
             current = verified if attempts and verified and verified.attempt == attempts[-1].number else None
-            found[id] = Task(id, item, table(said.get("fields")), base, attempts, current)
-    return list(found.values())
+            tasks[id] = Task(id, item, as_dict(record.get("fields")), base, attempts, current)
+    return list(tasks.values())
 
 
-def _attempts(source: Folder, task: str) -> list[Attempt]:
+def _attempts(source: UntrustedFolder, task: str) -> list[Attempt]:
     names = source.names("tasks", task)
     numbers = sorted(int(name[8:]) for name in names if re.fullmatch(r"attempt-[0-9]{1,6}", name, re.ASCII))
     return [
@@ -145,9 +146,9 @@ def _attempts(source: Folder, task: str) -> list[Attempt]:
 
 
 def funnel(run: Run) -> dict[str, float | None]:
-    """How many came how far, as `muster improve` counts; of a run of `map` there is less to tell."""
-    told = [task for task in run.tasks if task.works or task.fields.get("role") == "branch" or not run.improves]
-    tried = [task for task in told if task.attempts]
+    """Return how many tasks reached each stage, counted as `muster improve` does. A `map` run has fewer stages."""
+    counted = [task for task in run.tasks if task.is_work or task.fields.get("role") == "branch" or not run.improves]
+    tried = [task for task in counted if task.attempts]
     blocked = sum(task.ended.outcome == "blocked" for task in tried)
     spent = {key: total(task.total(key) for task in run.tasks) for key in ("cost_usd", "tokens")}
     if not run.improves:
@@ -158,36 +159,40 @@ def funnel(run: Run) -> dict[str, float | None]:
     tests = run.tests()
     return {
         "tests": len(tests),
-        "failing": sum(one.get("status") in BAD for one in tests),
-        "groups": sum(len(items(one.get("functions"), 2)) > 1 for one in run.groups()),
+        "failing": sum(test.get("status") in BAD for test in tests),
+        "groups": sum(len(as_list(group.get("functions"), 2)) > 1 for group in run.groups()),
         "skipped": len(run.plan.skipped),
         "launched": sum(bool(task.attempts[-1].agent.name) for task in tried),
         "valid": sum(task.ended.claimed is not None for task in tried),
         "verified": sum(bool(task.verified and task.verified.ok) for task in tried),
-        "integrated": len({name for one in run.accepted() for name in names_of(one)}),
-        "left_out": len(table(run.delivery.get("left_out"))),
+        "integrated": len({name for accepted in run.accepted() for name in task_names(accepted)}),
+        "left_out": len(as_dict(run.delivery.get("left_out"))),
         "refused": sum(bool(task.verified and not task.verified.ok) for task in tried),
         "blocked": blocked,
         **spent,
     }
 
 
-def names_of(accepted: Object) -> list[str]:
-    """The task whose change was taken, and those whose change is the same."""
-    return [words(name, 200) for name in (accepted.get("name"), *items(accepted.get("collapsed"), 100_000))]
+def task_names(accepted: Object) -> list[str]:
+    """Return the task whose change was accepted, followed by tasks that made the same change."""
+    return [as_text(name, 200) for name in (accepted.get("name"), *as_list(accepted.get("collapsed"), 100_000))]
 
 
 def total(numbers: Iterable[float | None]) -> float | None:
-    known = [one for one in numbers if one is not None]
+    """Return the sum of the known numbers; None if none is known."""
+    known = [number for number in numbers if number is not None]
     return round(sum(known), 6) if known else None
 
 
-def curve(events: Sequence[Object], most: int = 300) -> list[tuple[float, int]]:
-    """How many agents worked from each moment on; of many moments only the busiest of each stretch."""
+def busy_curve(events: Sequence[Object], most: int = 300) -> list[tuple[float, int]]:
+    """Return (time, number of working agents) for each change of the number.
+
+    If there are more than `most` changes, return only the busiest moment of each interval.
+    """
     working: set[tuple[str, int | None]] = set()
     steps: list[tuple[float, int]] = []
     for event in events:
-        t, key = number(event.get("t")), (words(event.get("task"), 200), whole(event.get("attempt")))
+        t, key = as_number(event.get("t")), (as_text(event.get("task"), 200), as_int(event.get("attempt")))
         kind = event.get("kind")
         if t is None or kind not in ("launch", "adopted", "outcome"):
             continue
