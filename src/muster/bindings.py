@@ -23,6 +23,8 @@ from .model import Agent, Alarm, is_id
 HOST_FIELDS = ("phase", "creator", "trash")
 #: Not compared here: `bind` compares `name` itself, and the others decide nothing on their own.
 QUIET_FIELDS = (*HOST_FIELDS, "name", "labels", "version")
+#: The phase in the copy of an agent that `destroy` has put away; the record in the trash does not have it.
+DESTROYED = "destroyed"
 
 
 class Binding(NamedTuple):
@@ -143,6 +145,14 @@ def ids(home: str, place: str) -> Iterator[str]:
     yield from (name.removesuffix(".json") for name in sorted(names) if name.endswith(".json"))
 
 
+def names(home: str, place: str) -> Iterator[str]:
+    """Yield the names of the agents of a host that this machine has not destroyed; the host is not asked."""
+    for agent_id in ids(home, place):
+        copy = read(home, place, agent_id)
+        if copy is not None and copy.agent.phase != DESTROYED:
+            yield copy.agent.name
+
+
 def bind(reported: Agent, binding: Binding | None, host_home: str) -> tuple[Agent, tuple[Alarm, ...]]:
     """Return the agent as verbs may act on it, and the alarms: what its host reports differently."""
     if binding is None:
@@ -202,12 +212,6 @@ def _is_commit(text: str) -> bool:
 
 def _text(value: object) -> str:
     return json.dumps(value) if isinstance(value, list | tuple | dict) else str(value)
-
-
-def named(home: str, place: str, name: str) -> bool:
-    """Return whether an agent with this name has its record here."""
-    copies = (read(home, place, agent_id) for agent_id in ids(home, place))
-    return any(copy is not None and copy.agent.name == name for copy in copies)
 
 
 def new_result_key(home: str, place: str, agent: Agent) -> str:

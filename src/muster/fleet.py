@@ -283,7 +283,7 @@ class Fleet:
     ) -> tuple[list[Found], list[MusterError]]:
         """The agents meant by exact names, globs, labels or all; what is not found is an error beside them.
 
-        An exact name asks one host only. Nothing is ever guessed.
+        An exact name asks its own host only. Nothing is ever guessed.
         """
         found: dict[tuple[str, str], Found] = {}
         errors: list[MusterError] = []
@@ -294,8 +294,12 @@ class Fleet:
         surveys: dict[str, list[Status]] = {}
         for name in exact:
             try:
+                address = Address.parse(name)
                 # For one name its host reads one agent; for several names, all agents once.
-                one = (self.seek(name) if len(exact) == 1 else None) or self._exact(Address.parse(name), surveys)
+                place = place_of(host := self.host(address))
+                if len(exact) > 1 and place not in surveys:
+                    surveys[place] = self._survey(host)
+                one = self._named(address, surveys.get(place))
                 found[one.key] = one
             except MusterError as error:
                 errors.append(error)
@@ -305,7 +309,9 @@ class Fleet:
             for glob in globs:
                 matches = [s for s in listing.statuses if fnmatch.fnmatchcase(str(s.address), glob)]
                 if not matches:
-                    errors.append(NotFound(f"no agent matches {glob!r}", _names(listing.statuses)))
+                    errors.append(
+                        NotFound(f"no agent matches {glob!r}", _names(status.address for status in listing.statuses))
+                    )
                 for status in matches:
                     found[status.place, status.agent.id] = self._found(status)
             if not names:
@@ -315,7 +321,7 @@ class Fleet:
         kept = [one for one in found.values() if all(one.agent.labels.get(key) == value for key, value in wanted)]
         if found and not kept:
             which = "no agent that was named has these labels" if names else "no agent has these labels"
-            errors.append(NotFound(which, _names(one.status for one in found.values())))
+            errors.append(NotFound(which, _names(one.status.address for one in found.values())))
         return kept, errors
 
     def get(self, name: str) -> Found:
@@ -325,21 +331,16 @@ class Fleet:
             if errors:
                 raise errors[0]
             if len(chosen) > 1:
-                raise UsageError(f"{name!r} matches {len(chosen)} agents", _names(one.status for one in chosen))
+                raise UsageError(f"{name!r} matches {len(chosen)} agents", _names(one.status.address for one in chosen))
             return chosen[0]
-        return self.seek(name) or self._exact(Address.parse(name), {})
+        return self._named(Address.parse(name))
 
     def seek(self, name: str) -> Found | None:
         """The one agent of that exact name, asked for on its own host only; None where there is none."""
-        address = Address.parse(name)
-        host = self.host(address)
-        for status in self._glance(host, one=(address.name, "")).statuses:
-            if status.agent.name != address.name:
-                continue  # a host may hand out another agent under this name
-            if not status.bound and bindings.named(self.home, place_of(host), address.name):
-                return None  # an agent that muster made has this name: all agents of the host have to be looked at
-            return self._found(status)
-        return None
+        try:
+            return self._named(Address.parse(name))
+        except NotFound:
+            return None
 
     def look(self, one: Found) -> Status:
         """The same agent, as it is now."""
@@ -383,6 +384,10 @@ class Fleet:
         watch = self.watch() if any(not one.host.local for one in chosen) else None
         deadline = None if timeout is None else time.monotonic() + timeout
         latest = {one.key: one.status for one in chosen}
+        by_place = {place_of(one.host): one.host for one in chosen}
+        # Each host is asked on a thread of its own, so that one that does not answer delays no other.
+        asking = fanout.Crew[str](len(by_place))
+        due = dict.fromkeys(by_place, 0.0)
         reached: set[tuple[str, str]] = set()
         while True:
             if watch:
@@ -401,26 +406,27 @@ class Fleet:
                         )
             if len(reached) == len(latest) or (any_one and reached):
                 return list(latest.values())
-            if deadline is not None and time.monotonic() > deadline:
+            now = time.monotonic()
+            if deadline is not None and now > deadline:
                 late = [status for key, status in latest.items() if key not in reached]
                 names = ", ".join(f"{status.address} (still {status.state})" for status in late)
                 raise TimedOut(f"timed out waiting for {names}", "muster list")
-            time.sleep(POLL_SECONDS)
-            for place, host in {place_of(one.host): one.host for one in chosen}.items():
-                try:
-                    now = {status.agent.id: status for status in self._survey(host)}
-                except Unreachable:
+            for place, host in by_place.items():
+                if place not in asking.busy and now >= due[place]:
+                    asking.start(place, partial(self._survey, host))
+            for answer in asking.done(POLL_SECONDS):
+                due[answer.item] = time.monotonic() + POLL_SECONDS
+                mine = [key for key in latest if key[0] == answer.item]
+                if isinstance(answer.error, Unreachable):
                     # Cut off is not over: it may come back, and whoever waits for this can.
-                    now = {
-                        one.agent.id: one.status._replace(state="unreachable")
-                        for one in chosen
-                        if place_of(one.host) == place
-                    }
-                for key in latest:
-                    if key[0] == place:
-                        if key[1] not in now:
-                            raise NotFound(f"{latest[key].address} was destroyed while waiting")
-                        latest[key] = now[key[1]]
+                    latest |= {key: latest[key]._replace(state="unreachable") for key in mine}
+                    continue
+                statuses: list[Status] = answer.get()  # type: ignore[assignment]  # what _survey returns
+                seen_now = {status.agent.id: status for status in statuses}
+                for key in mine:
+                    if key[1] not in seen_now:
+                        raise NotFound(f"{latest[key].address} was destroyed while waiting")
+                    latest[key] = seen_now[key[1]]
 
     def watch(self, beside: bool = False) -> notify.Watch:
         """Tells the user's `[notify]` command of agents on other hosts, as they are seen; `beside`: does not wait for it."""
@@ -796,16 +802,29 @@ class Fleet:
     def _found(self, status: Status) -> Found:
         return Found(self.host(status.address), status)
 
-    def _exact(self, address: Address, surveys: dict[str, list[Status]]) -> Found:
+    def _named(self, address: Address, statuses: list[Status] | None = None) -> Found:
+        """Return the agent of that name, which is one of `statuses` if these are given. No other host is asked about it."""
         host = self.host(address)
         place = place_of(host)
-        if place not in surveys:
-            surveys[place] = self._survey(host)
-        named = [status for status in surveys[place] if status.agent.name == address.name]
-        if named:
-            return Found(host, max(named, key=lambda status: status.bound))
-        listing = self.survey()
-        raise NotFound(f"there is no agent {address}", _nearest(address, listing.statuses))
+        if statuses is None:
+            statuses = self._glance(host, one=(address.name, "")).statuses
+            meant = any(status.bound for status in statuses if status.agent.name == address.name)
+            if not meant and address.name in bindings.names(self.home, place):
+                # An agent that muster made has this name, and the host handed out another one or none.
+                statuses = self._survey(host)
+        named = [status for status in statuses if status.agent.name == address.name]
+        if not named:
+            raise NotFound(f"there is no agent {address}", self._suggestion(address.name, place, statuses))
+        return Found(host, max(named, key=lambda status: status.bound))
+
+    def _suggestion(self, name: str, asked: str, statuses: Sequence[Status]) -> str:
+        """Return a hint: agents of that or a similar name, or else all. Those of places that were not asked are as remembered here."""
+        places = {*hosts.remembered(self.home), ""} - {asked}
+        others = [Address(other, place) for place in sorted(places) for other in bindings.names(self.home, place)]
+        known = [status.address for status in statuses] + others
+        alike = close(name, {one.name for one in known})
+        meant = [str(one) for name in alike for one in known if one.name == name]
+        return f"did you mean {' or '.join(meant[:3])}?" if meant else _names(known)
 
     def _survey(self, host: Host) -> list[Status]:
         return self._glance(host).statuses
@@ -873,15 +892,8 @@ def is_glob(name: str) -> bool:
     return any(char in name for char in "*?[")
 
 
-def _nearest(address: Address, statuses: Sequence[Status]) -> str:
-    """Return a hint: the agents of that name on other hosts, those with a similar name, or else all."""
-    names = close(address.name, {status.agent.name for status in statuses})
-    meant = [str(status.address) for name in names for status in statuses if status.agent.name == name]
-    return f"did you mean {' or '.join(meant[:3])}?" if meant else _names(statuses)
-
-
-def _names(statuses: Iterable[Status]) -> str:
-    names = [str(status.address) for status in statuses]
+def _names(agents: Iterable[Address]) -> str:
+    names = [str(address) for address in agents]
     if not names:
         return "there are no agents; muster create makes one"
     return "agents: " + ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -86,7 +86,7 @@ def survey(
 ) -> Survey:
     """All agents of a host in one round trip; with `load` also how busy it is.
 
-    `one` is a name, and an id or nothing: only that agent, or the one that has the name.
+    `one` is a name, and an id or nothing: only that agent, or the one that has the name, or all if none has claimed it.
     """
     words = ["one", *one] if one else ["load"] if load else []
     done = script(host, "survey", *words, timeout=timeout)

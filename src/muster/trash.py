@@ -105,7 +105,11 @@ class _Destroy:
             self._step("forget", self._forget)
             for agent_id, one in self.todo.items():
                 held.discard(agent_id)  # its lock is in the trash with the rest
-                kept = self.agents[agent_id].trash.get("kept") or []
+                agent = self.agents[agent_id]
+                if one.status.bound:
+                    gone = agent._replace(phase=bindings.DESTROYED)
+                    bindings.write(self.home, place_of(self.host), gone, agent, sync=False)
+                kept = agent.trash.get("kept") or []
                 told = {"kept": kept, "days": self.days, "id": agent_id}
                 self.done[agent_id] = fanout.Outcome(one, told)
         finally:

@@ -169,7 +169,8 @@ class SimHost:
 
     def _survey(self, what: str = "", name: str = "", agent: str = "", *, input: bytes) -> bytes:
         t, world = self.truth.t, self.truth.world
-        chosen = [agent or self.names.get(name, "")] if what == "one" else list(self.files)
+        agent = agent or self.names.get(name, "")
+        chosen = [agent] if what == "one" and agent else list(self.files)
         lines, tails = [f"now {t:.6f}", f"home {self.state}"], [b"tails"]
         reset, crowded = self.truth.seen() if what == "load" else (self.truth._reset, False)
         if what == "load":

@@ -1,6 +1,6 @@
 # shellcheck shell=sh
 # survey [load]: everything there is to know of all agents, in one go: one tmux call, no process per agent.
-# survey one NAME [ID]: the same of one agent; without ID, of the one that has the name.
+# survey one NAME [ID]: the same of one agent; without ID, of the one that has the name, or of all agents if none has claimed it.
 #   now EPOCH
 #   home FOLDER: the state folder
 #   load LOAD CORES MEMORY DISK: with `load`, how busy the host is (of one minute; what wants to run now, if that is less), and
@@ -36,12 +36,12 @@ cd "$mu_home/agents" 2>/dev/null || exit 0
 mu_which='*' mu_names='*'
 set -- "${1:-}" "${2:-}" "${3:-}"
 if [ "$1" = one ]; then
-	mu_names=$2 mu_which=${3:-$(cat "../names/$2" 2>/dev/null)} || exit 0
-	case $mu_names,$mu_which in ,* | *, | *[!A-Za-z0-9_,-]*) exit 0 ;; esac
-	set -- -s -t "=$mu_which:"
-else
-	set -- -a
+	mu_names=$2 mu_which=${3:-$(cat "../names/$2" 2>/dev/null)} || mu_which=
+	case $mu_names,$mu_which in ,* | *[!A-Za-z0-9_,-]*) exit 0 ;; esac
+	# An agent may have the name by its record only. If none has, the caller can suggest another one.
+	if [ -z "$3" ] && [ ! -d "${mu_which:-none}" ]; then mu_which='*' mu_names='*'; fi
 fi
+case $mu_which in '*') set -- -a ;; *) set -- -s -t "=$mu_which:" ;; esac
 # shellcheck disable=SC2154  # mu_own comes from lib.sh
 mu_panes=$(mu_tmux list-panes "$@" -f "$mu_own" -F 'pane #{s/[^A-Za-z0-9_-]/?/:session_name} #{?pane_dead,1,0} #{?#{==:#{pane_dead_status},},-,#{pane_dead_status}} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command} #{?@retries,#{C/r:#{@retries}},0} #{?cursor_flag,#{cursor_y},-} #{?@choice,#{?#{&&:#{@cursor},#{cursor_flag}},,#{?#{C/r:#{@choice}},menu,}},}' 2>/dev/null) || :
 [ -z "$mu_panes" ] || printf '%s\n' "$mu_panes"

@@ -1,0 +1,125 @@
+"""How often a host is asked: every command that muster runs on another machine costs the time of a round trip."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from muster import fleet as fleets
+from muster.errors import MusterError, NotFound
+from muster.fleet import Fleet
+from muster.host import Found
+from muster.model import Address, Spec
+
+from .conftest import World
+from .support.counting import CountingHost
+
+IDLE = ("sleep", "1000")
+
+
+class Lab:
+    """A fleet whose other hosts count what they are asked."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world, self.hosts = world, dict[str, CountingHost]()
+        monkeypatch.setattr(fleets.hosts, "find", lambda address, settings: self.host(address.host))
+        # Tests use threads of their own: nothing here may depend on the folder that the process is in.
+        for name, value in world.env.items():
+            monkeypatch.setenv(name, value)
+        self.fleet = Fleet(world.env, str(world.repo))
+
+    def host(self, name: str = "box") -> CountingHost:
+        if name not in self.hosts:
+            self.hosts[name] = CountingHost(str(self.world.folder / name), name)
+        return self.hosts[name]
+
+    def make(self, address: str, *command: str, type: str = "command", **more: Any) -> Found:
+        return self.fleet.create(Spec(Address.parse(address), type, command or IDLE, **more))
+
+    def trips(self, call: Callable[[], object]) -> list[str]:
+        """Return what all other hosts were asked for one call."""
+        for host in self.hosts.values():
+            host.trips()
+        call()
+        return [asked for host in self.hosts.values() for asked in host.trips()]
+
+
+@pytest.fixture
+def lab(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    lab = Lab(world, monkeypatch)
+    yield lab
+    for host in lab.hosts.values():
+        host.before = lambda: None
+        for one in lab.fleet.survey([host.name]).statuses:
+            lab.fleet.stop(Found(host, one), 0)
+
+
+# Names
+
+
+def test_a_name_is_looked_up_on_its_own_host_only(lab: Lab) -> None:
+    lab.make("one@box")
+    lab.make("two@other")
+    assert lab.trips(lambda: lab.fleet.get("one@box")) == ["survey one"]
+    lab.host("other").before = lambda: pytest.fail("the other host was asked")
+    assert lab.trips(lambda: lab.fleet.select(["one@box", "one@box"])) == ["survey"]
+
+
+def test_a_miss_asks_one_host_once_and_suggests_what_is_known(lab: Lab) -> None:
+    lab.make("one@box")
+    lab.make("deploy@other")
+    lab.make("here")
+    lab.host("other").before = lambda: pytest.fail("the other host was asked")
+
+    def miss(name: str) -> MusterError:
+        with pytest.raises(NotFound) as raised:
+            lab.fleet.get(name)
+        return raised.value
+
+    assert lab.trips(lambda: miss("on@box")) == ["survey one"]
+    assert miss("on@box").hint == "did you mean one@box?"
+    assert miss("deploy@box").hint == miss("deploy").hint == miss("deplo").hint == "did you mean deploy@other?"
+    assert miss("nothing-like-it").hint == "agents: here, one@box, deploy@other"
+
+
+def test_an_agent_that_was_destroyed_is_not_suggested_on_another_host(lab: Lab) -> None:
+    lab.fleet.destroy(lab.make("deploy@box"))
+    with pytest.raises(NotFound) as raised:
+        lab.fleet.get("deploy")
+    assert raised.value.hint == "there are no agents; muster create makes one"
+    lab.fleet.restore("deploy@box")
+    with pytest.raises(NotFound) as raised:
+        lab.fleet.get("deploy")
+    assert raised.value.hint == "did you mean deploy@box?"
+
+
+def test_an_agent_is_found_by_its_record_where_its_name_was_lost(lab: Lab) -> None:
+    one = lab.make("one@box")
+    os.unlink(f"{lab.host().home}/names/one")
+    assert lab.fleet.get("one@box").agent.id == one.agent.id
+
+
+# Waiting
+
+
+def test_a_host_that_hangs_does_not_delay_the_others(lab: Lab) -> None:
+    """The agent on `box` ends while `other` hangs, and `wait` tells of it before `other` answers again."""
+    quick = lab.make("quick@box", "sh", "-c", f"until [ -e {lab.world.folder}/go ]; do sleep 0.05; done")
+    slow = lab.make("slow@other")
+    hangs, over = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        hangs.set()
+        (lab.world.folder / "go").touch()
+        assert over.wait(60), "wait did not return while this host hung"
+
+    lab.host("other").before = hang
+    try:
+        found = lab.fleet.wait([slow, quick], frozenset({"done"}), any_one=True, timeout=50)
+        assert hangs.is_set() and [status.state for status in found][1] == "done"
+    finally:
+        over.set()
