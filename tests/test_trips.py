@@ -26,7 +26,7 @@ class Lab:
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world, self.hosts = world, dict[str, CountingHost]()
-        monkeypatch.setattr(fleets.hosts, "find", lambda address, settings: self.host(address.host))
+        monkeypatch.setattr(fleets.hosts, "find", lambda place, settings, home: self.host(place))
         # Tests use threads of their own: nothing here may depend on the folder that the process is in.
         for name, value in world.env.items():
             monkeypatch.setenv(name, value)
@@ -123,3 +123,39 @@ def test_a_host_that_hangs_does_not_delay_the_others(lab: Lab) -> None:
         assert hangs.is_set() and [status.state for status in found][1] == "done"
     finally:
         over.set()
+
+
+# Leaving
+
+
+def test_destroy_takes_four_round_trips(lab: Lab) -> None:
+    lab.make("one@box")
+    trips = lab.trips(lambda: lab.fleet.destroy(lab.fleet.get("one@box")))
+    assert len(trips) <= 4, trips
+
+
+def test_destroy_of_many_agents_takes_no_more_round_trips(lab: Lab) -> None:
+    for number in range(3):
+        lab.make(f"a{number}@box")
+    chosen, _ = lab.fleet.select(["a*@box"])
+    trips = lab.trips(lambda: lab.fleet.destroy_all(chosen))
+    assert len(chosen) == 3 and len(trips) <= 3, trips
+
+
+def test_destroy_leaves_an_agent_alone_whose_record_it_cannot_write(lab: Lab) -> None:
+    """Stopping goes along with the record, so it must not be done where the record was not written."""
+    one, other = lab.make("one@box"), lab.make("other@box")
+    folder = f"{lab.host().home}/agents/{one.agent.id}"
+    lab.host().before = lambda: (
+        os.path.isdir(folder) and lab.host().asked[-1].startswith("records") and _in_the_way(folder)
+    )
+    failed, done = lab.fleet.destroy_all([one, other])
+    assert failed.error is not None and done.error is None
+    os.unlink(folder)
+    os.rename(f"{folder}.away", folder)
+    assert lab.fleet.get("one@box").status.state in ("starting", "working")
+
+
+def _in_the_way(folder: str) -> None:
+    os.rename(folder, f"{folder}.away")
+    os.symlink(f"{folder}.away", folder)

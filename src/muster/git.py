@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import IO, NamedTuple, TypeVar
 
 from .errors import MusterError, NotFound, Refused
-from .host import SH, CommandFailed, Host, output, shell_file
+from .host import CommandFailed, Host, Step, output, script, shell_file
 
 Key = TypeVar("Key")
 #: Limit on the commits that a host says it has: more do not fit on a command line.
@@ -242,11 +242,22 @@ def diff_stream(host: Host, tree: Tree) -> AbstractContextManager[IO[bytes]]:
 
 def info(host: Host, trees: Mapping[Key, Tree]) -> dict[Key, Info]:
     """Count the commits since the base and the changed files of many agents, in one round trip."""
+    step, asked = info_step(trees)
+    return infos(trees, script(host, step.name, *step.words, input=asked))
+
+
+def info_step(trees: Mapping[Key, Tree]) -> tuple[Step, bytes]:
+    """Return the step of a chain that `infos` reads, and its input."""
     lines = [part for tree in trees.values() for part in _where(tree)]
     text = "".join(line.replace("\\", "\\\\").replace("\n", "\\n") + "\n" for line in lines)
+    return Step("git-work", ("info",), reads=True), os.fsencode(text)
+
+
+def infos(trees: Mapping[Key, Tree], done: subprocess.CompletedProcess[bytes]) -> dict[Key, Info]:
+    """Read what `info_step` gave."""
     result = dict.fromkeys(trees, Info(None, None, ""))
     keys = list(trees)
-    for line in _text(_ask(host, "work", "info", input=os.fsencode(text))).splitlines():
+    for line in _text(_output(done, "git info")).splitlines():
         try:
             number, ahead, dirty, head = line.split(" ")
             result[keys[count(number)]] = Info(count(ahead), None if dirty == "-" else count(dirty), sha(head))
@@ -392,14 +403,8 @@ def _haves(host: Host, gitdir: str, want: str = "", objects: str = "", format: s
     return [commit for commit in commits if _is_commit(commit)][:HAVES_MAX]
 
 
-_scripts: dict[str, str] = {}
-
-
 def _argv(host: Host, part: str, verb: str, args: Iterable[str]) -> list[str]:
-    if part not in _scripts:
-        with open(os.path.join(SH, f"git-{part}.sh"), encoding="utf-8") as file:
-            _scripts[part] = f"{shell_file('git')}\n{file.read()}"
-    return ["sh", "-c", _scripts[part], f"muster-git-{part}", host.home, verb, *args]
+    return ["sh", "-c", shell_file(f"git-{part}"), f"muster-git-{part}", host.home, verb, *args]
 
 
 def _run(

@@ -210,15 +210,21 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 _texts: dict[str, str] = {}
 
 
+def _text(file: str) -> str:
+    if file not in _texts:
+        with open(os.path.join(SH, f"{file}.sh"), encoding="utf-8") as opened:
+            _texts[file] = opened.read() + "\n"
+    return _texts[file]
+
+
+def _body(name: str) -> str:
+    """Return the text of `sh/NAME.sh`, with what all git verbs share in front if it is one of them."""
+    return (_text("git") if name.startswith("git-") else "") + _text(name)
+
+
 def shell_file(name: str) -> str:
-    """The text of `sh/NAME.sh`, with the functions every script shares in front."""
-    if name not in _texts:
-        parts = []
-        for part in ("lib", name):
-            with open(os.path.join(SH, part + ".sh"), encoding="utf-8") as file:
-                parts.append(file.read())
-        _texts[name] = "\n".join(parts)
-    return _texts[name]
+    """Return the text of `sh/NAME.sh`, with the functions that every script shares in front."""
+    return _text("lib") + _body(name)
 
 
 def script(
@@ -246,6 +252,38 @@ def checked(
     if done.returncode:
         raise CommandFailed(what or name, done.returncode, done.stderr)
     return done.stdout
+
+
+class Step(NamedTuple):
+    """One shell file of a chain."""
+
+    name: str
+    words: Sequence[str] = ()
+    reads: bool = False
+    """It gets the input of the chain; at most one does."""
+
+
+def chain(host: Host, steps: Sequence[Step], *, input: bytes = b"") -> list[subprocess.CompletedProcess[bytes]]:
+    """Run several files of sh/ in one round trip, up to the first that fails. Return what each of those that ran gave."""
+    mark = os.urandom(8).hex()
+    words = [word for step in steps for word in _chained(step)]
+    done = host.run(["sh", "-c", _text("chain"), "muster-chain", host.home, mark, _text("lib"), *words], input=input)
+    found: list[subprocess.CompletedProcess[bytes]] = []
+    out, errors = done.stdout, done.stderr
+    for step in steps:
+        said, end, out = out.partition(f"\n{mark} ".encode())
+        code, _, out = out.partition(b"\n")
+        complaints, _, errors = errors.partition(f"\n{mark}\n".encode())
+        if not end or not code.isdigit() or len(code) > 3:
+            raise CommandFailed(step.name, done.returncode or 1, complaints or b"the answer of the host was cut off")
+        found.append(subprocess.CompletedProcess([step.name], int(code), said, complaints))
+        if found[-1].returncode:
+            break
+    return found
+
+
+def _chained(step: Step) -> list[str]:
+    return ["1" if step.reads else "", f"muster-{step.name}", str(len(step.words)), _body(step.name), *step.words]
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import socket
+import subprocess
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -19,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from .cast import last_line
 from .errors import MusterError, NotFound, Refused
-from .host import CommandFailed, Host, checked, output, place_of, script, shell_file
+from .host import CommandFailed, Host, Step, chain, checked, output, place_of, script, shell_file
 from .model import Agent, Load, check_name, is_id, whole
 
 if TYPE_CHECKING:
@@ -241,9 +242,13 @@ def rename(host: Host, agent: Agent, old: str) -> None:
         raise plainly(CommandFailed("rename", done.returncode, done.stderr))
 
 
+#: What a script that does something to many agents ends with if it could not do it to some; it has printed a line for each of these.
+SOME_FAILED = 4
+
+
 def lock(host: Host, agent_id: str, name: str, minutes: int) -> str:
     """Take a lock on an agent; returns what `unlock` wants, or an empty text while another has it."""
-    owner, failed = lock_all(host, [agent_id], name, minutes)
+    owner, failed, _ = lock_all(host, [agent_id], name, minutes)
     if error := failed.get(agent_id):
         if isinstance(error, Held):
             return ""
@@ -255,8 +260,12 @@ class Held(Refused):
     """Another process has the lock."""
 
 
-def lock_all(host: Host, ids: Sequence[str], name: str, minutes: int) -> tuple[str, dict[str, MusterError]]:
-    """Take a lock on each of these agents, in one round trip; returns what `unlock` wants, and why some were not taken.
+def lock_all(
+    host: Host, ids: Sequence[str], name: str, minutes: int, then: Sequence[Step] = (), input: bytes = b""
+) -> tuple[str, dict[str, MusterError], list[subprocess.CompletedProcess[bytes]]]:
+    """Take a lock on each of these agents, and run `then`, in one round trip.
+
+    Returns what `unlock` wants, why some were not taken, and what the steps of `then` gave; these do not run if a lock was not taken.
 
     One whose owner died is taken over: at once when that was on this machine, else after `minutes`. Of many who want to
     take it over, one gets it.
@@ -264,11 +273,13 @@ def lock_all(host: Host, ids: Sequence[str], name: str, minutes: int) -> tuple[s
     mine = me()
     owner = f"{mine['machine']}:{mine['pid']}:{mine['born']}:{threading.get_ident()}"
     todo, failed = {"": list(ids)}, dict[str, MusterError]()
+    answers: list[subprocess.CompletedProcess[bytes]] = []
     for last in (False, True):
         again: dict[str, list[str]] = {}
         for dead, some in todo.items():
-            done = script(host, "lock", "on", name, owner, str(minutes), dead, *some)
-            if done.returncode:
+            lock = Step("lock", ("on", name, owner, str(minutes), dead, *some))
+            done, *answers = chain(host, [lock, *then], input=input)
+            if done.returncode not in (0, SOME_FAILED):
                 raise plainly(CommandFailed("cannot lock", done.returncode, done.stderr))
             for agent_id, (what, told) in not_done(done.stdout, some).items():
                 if what == "held":
@@ -281,7 +292,7 @@ def lock_all(host: Host, ids: Sequence[str], name: str, minutes: int) -> tuple[s
                 else:
                     failed[agent_id] = failure(agent_id, what, told)
         todo = again
-    return owner, failed
+    return owner, failed, answers
 
 
 def unlock(host: Host, agent_id: str, name: str, owner: str) -> None:
@@ -292,13 +303,19 @@ def unlock_all(host: Host, ids: Sequence[str], name: str, owner: str) -> None:
     script(host, "lock", "off", name, owner, *ids)
 
 
-def write_all(host: Host, agents: Sequence[Agent]) -> dict[str, MusterError]:
-    """Write the records of several agents in one round trip; returns why some were not written."""
+def write_all(
+    host: Host, agents: Sequence[Agent], then: Sequence[Step] = ()
+) -> tuple[dict[str, MusterError], list[subprocess.CompletedProcess[bytes]]]:
+    """Write the records of several agents, and run `then`, in one round trip.
+
+    Returns why some were not written, and what the steps of `then` gave; these do not run if a record was not written.
+    """
     ids = [agent.id for agent in agents]
-    done = script(host, "records", *ids, input=tar({agent.id: record(agent) for agent in agents}))
-    if done.returncode:
+    records = Step("records", ids, reads=True)
+    done, *answers = chain(host, [records, *then], input=tar({agent.id: record(agent) for agent in agents}))
+    if done.returncode not in (0, SOME_FAILED):
         raise plainly(CommandFailed("cannot write the records", done.returncode, done.stderr))
-    return failures(done.stdout, ids)
+    return failures(done.stdout, ids), answers
 
 
 def failures(said: bytes, ids: Sequence[str]) -> dict[str, MusterError]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .errors import Refused
-from .host import SH, CommandFailed, Host, checked, script, shell_file
+from .host import SH, CommandFailed, Host, Step, checked, script, shell_file
 from .model import whole
 
 COLS, ROWS = 200, 50
@@ -57,11 +57,23 @@ def stop(host: Host, agent_ids: Sequence[str], grace: float = 5.0) -> dict[str, 
     found: dict[str, Stopped] = {}
     for start in range(0, len(agent_ids), AT_ONCE):
         ids = agent_ids[start : start + AT_ONCE]
-        said = checked(host, "stop", str(int(grace * 20)), *ids, input=bin_files()["bin/reap"])
-        for line in said.decode("utf-8", "replace").splitlines():
-            agent_id, *words = line.split(" ")
-            if len(words) == 2 and agent_id in ids:
-                found[agent_id] = Stopped(words[0] == "1", whole(words[1]) or 0)
+        step = stop_step(ids, grace)
+        found |= stopped(checked(host, step.name, *step.words), ids)
+    return found
+
+
+def stop_step(agent_ids: Sequence[str], grace: float = 5.0) -> Step:
+    """Return the step of a chain that `stopped` reads."""
+    return Step("stop", (str(int(grace * 20)), bin_files()["bin/reap"].decode(), *agent_ids))
+
+
+def stopped(said: bytes, agent_ids: Sequence[str]) -> dict[str, Stopped]:
+    """Read what `stop_step` gave; an agent that is gone is missing from the result."""
+    found: dict[str, Stopped] = {}
+    for line in said.decode("utf-8", "replace").splitlines():
+        agent_id, *words = line.split(" ")
+        if len(words) == 2 and agent_id in agent_ids:
+            found[agent_id] = Stopped(words[0] == "1", whole(words[1]) or 0)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from . import bindings, evidence, fanout, git, store, tmux
 from .errors import MusterError, NotFound, Refused, Unreachable, UsageError
-from .host import CommandFailed, Found, Host, checked, place_of, script
+from .host import CommandFailed, Found, Host, Step, checked, place_of, script
 from .model import Address, Agent, Status, check_name, is_id, whole
 from .workdirs import tree, unregister
 
@@ -86,35 +86,33 @@ class _Destroy:
         self.todo = {one.agent.id: one for one in group}
         self.agents = {one.agent.id: one.agent for one in group}
         self.done: dict[str, fanout.Outcome[Found, dict[str, Any]]] = {}
+        self.owner = ""
+        self.held: set[str] = set()
+        self.infos: dict[str, git.Info] = {}
+        """What git says of those that were asked about along with their locks."""
+        self.stopped: dict[str, tmux.Stopped] = {}
+        self.parked: dict[str, MusterError | None] = {}
+        """Agents whose work dir was moved, or why it could not be."""
 
     def run(self) -> dict[str, fanout.Outcome[Found, dict[str, Any]]]:
-        owner = ""
-        held: set[str] = set()
-
-        def lock(ids: list[str]) -> dict[str, MusterError]:
-            nonlocal owner
-            owner, failed = store.lock_all(self.host, ids, LOCK, 60)
-            held.update(set(ids) - set(failed))
-            return failed
-
         try:
-            self._step("", lock)
+            self._step("", self._lock)
             self._step("mark", self._mark)
             self._step("stop", self._stop)
             self._step("park", self._park)
             self._step("forget", self._forget)
             for agent_id, one in self.todo.items():
-                held.discard(agent_id)  # its lock is in the trash with the rest
+                self.held.discard(agent_id)  # its lock is in the trash with the rest
                 agent = self.agents[agent_id]
                 if one.status.bound:
                     gone = agent._replace(phase=bindings.DESTROYED)
-                    bindings.write(self.home, place_of(self.host), gone, agent, sync=False)
-                kept = agent.trash.get("kept") or []
-                told = {"kept": kept, "days": self.days, "id": agent_id}
+                    with contextlib.suppress(MusterError):  # it only keeps the name from being suggested
+                        bindings.write(self.home, place_of(self.host), gone, agent, sync=False)
+                told = {"kept": agent.trash.get("kept") or [], "days": self.days, "id": agent_id}
                 self.done[agent_id] = fanout.Outcome(one, told)
         finally:
-            if held:
-                store.unlock_all(self.host, sorted(held), LOCK, owner)
+            if self.held:
+                store.unlock_all(self.host, sorted(self.held), LOCK, self.owner)
         return self.done
 
     def _step(self, step: str, act: Callable[[list[str]], dict[str, MusterError]]) -> None:
@@ -138,10 +136,21 @@ class _Destroy:
         except MusterError as error:
             return dict.fromkeys(ids, store.plainly(error))
 
+    def _lock(self, ids: list[str]) -> dict[str, MusterError]:
+        """Lock the agents; git is asked in the same round trip what they have."""
+        trees = _trees([self.agents[agent_id] for agent_id in ids])
+        step, asked = git.info_step(trees)
+        self.owner, failed, answers = store.lock_all(self.host, ids, LOCK, 60, [step] if trees else [], asked)
+        self.held.update(set(ids) - set(failed))
+        if answers:
+            with contextlib.suppress(MusterError):  # then each is asked about alone
+                self.infos = git.infos(trees, answers[0])
+        return failed
+
     def _mark(self, ids: list[str]) -> dict[str, MusterError]:
-        """Record that the agents are being destroyed, and what they have."""
+        """Record that the agents are being destroyed, and what they have; then stop and park them, in the same round trip."""
         fresh = [agent for agent_id in ids if (agent := self.agents[agent_id]).phase != "destroying"]
-        worth = _worth(self.host, fresh)
+        worth = _worth(self.host, fresh, self.infos)
         failed: dict[str, MusterError] = {}
         for at in range(0, len(ids), FILES_AT_ONCE):
             with contextlib.ExitStack() as changing:
@@ -152,19 +161,33 @@ class _Destroy:
                     kept = worth.get(agent_id) or {key: agent.trash.get(key) for key in ("kept", "head")}
                     trash = {"destroyed": time.time(), **kept}
                     some.append(agent._replace(phase="destroying", trash=trash, creator=store.me()))
-                failed |= store.write_all(self.host, some)
+                stop = [agent.id for agent in some]
+                park = [agent.id for agent in some if agent.mode != "in-place"]
+                then = [tmux.stop_step(stop), Step("trash", ("work", *park))]
+                not_written, answers = store.write_all(self.host, some, then)
+                failed |= not_written
                 self.agents |= {agent.id: agent for agent in some if agent.id not in failed}
+            if answers and not answers[0].returncode:
+                self.stopped |= tmux.stopped(answers[0].stdout, stop)
+            if len(answers) > 1 and answers[1].returncode in (0, store.SOME_FAILED):
+                self.parked |= dict.fromkeys(park, None) | self._moved(park, answers[1].stdout)
         return failed
 
     def _stop(self, ids: list[str]) -> dict[str, MusterError]:
-        stopped = tmux.stop(self.host, ids)
-        gone = [agent_id for agent_id in ids if agent_id not in stopped]
+        self.stopped |= tmux.stop(self.host, [agent_id for agent_id in ids if agent_id not in self.stopped])
+        gone = [agent_id for agent_id in ids if agent_id not in self.stopped]
         return {agent_id: NotFound(f"{self.todo[agent_id].status.address} is gone", "muster list") for agent_id in gone}
 
     def _park(self, ids: list[str]) -> dict[str, MusterError]:
         """Move the work dirs of stopped agents to the trash."""
-        moved = [agent_id for agent_id in ids if self.agents[agent_id].mode != "in-place"]
-        return self._moved(moved, checked(self.host, "trash", "work", *moved) if moved else b"")
+        ids = [agent_id for agent_id in ids if self.agents[agent_id].mode != "in-place"]
+        if left := [agent_id for agent_id in ids if agent_id not in self.parked]:
+            done = script(self.host, "trash", "work", *left)
+            if done.returncode not in (0, store.SOME_FAILED):
+                raise CommandFailed("trash", done.returncode, done.stderr)
+            self.parked |= dict.fromkeys(left, None) | self._moved(left, done.stdout)
+        # One that could not be moved is tried again if there is a reason to.
+        return {agent_id: error for agent_id in ids if (error := self.parked.pop(agent_id)) is not None}
 
     def _forget(self, ids: list[str]) -> dict[str, MusterError]:
         """Move their folders there and give up their names."""
@@ -457,16 +480,25 @@ def _read(home: str, host: Host) -> list[Gone]:
     return found
 
 
-def _worth(host: Host, agents: Sequence[Agent]) -> dict[str, dict[str, Any]]:
-    """What each agent has that its base has not, in words, and the commit it is at; all of them in one round trip."""
+def _trees(agents: Sequence[Agent]) -> dict[str, git.Tree]:
+    """Return what git has to know of those agents that it can compare with their base."""
+    return {
+        agent.id: tree(agent)
+        for agent in agents
+        if agent.phase not in ("unreadable", "destroying") and agent.base and agent.workdir and agent.mode != "in-place"
+    }
+
+
+def _worth(host: Host, agents: Sequence[Agent], known: dict[str, git.Info]) -> dict[str, dict[str, Any]]:
+    """Return what each agent has that its base has not, in words, and the commit it is at. Git is not asked about those `known`."""
     found: dict[str, dict[str, Any]] = {agent.id: {"kept": [], "head": None} for agent in agents}
-    trees = {}
     for agent in agents:
         if agent.phase == "unreadable":
             found[agent.id] = {"kept": ["a record that cannot be read", "its work dir"], "head": None}
-        elif agent.base and agent.workdir and agent.mode != "in-place":
-            trees[agent.id] = tree(agent)
-    for agent_id, info in _infos(host, trees).items():
+    trees = _trees(agents)
+    infos = {**known, **_infos(host, {agent_id: at for agent_id, at in trees.items() if agent_id not in known})}
+    for agent_id in trees:
+        info = infos[agent_id]
         gone = info.dirty is None and host.run(["test", "-d", trees[agent_id].workdir]).returncode != 0
         kept = ["no work dir (it was gone)"] if gone else []
         if info.ahead is None and not gone:

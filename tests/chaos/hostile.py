@@ -26,6 +26,8 @@ from muster import Fleet
 from muster.model import Address, Spec
 from muster.providers.local import LocalHost
 
+from ..support import chains
+
 #: Stands in every private file and in commits that no agent was given.
 SECRET = b"do-not-read-7f3a9c"
 #: Times of access and change of a private file: Linux moves the first at a read if it is the older one.
@@ -54,7 +56,10 @@ class Box(LocalHost):
             input = input.read()
         self._note(argv, input or b"")
         done = super().run(self._there(argv), input=input, timeout=timeout)
-        if self.lie and done.returncode == 0:
+        if self.lie and chains.mark(argv):
+            lie = self.lie
+            done.stdout = chains.changed(argv, done.stdout, lambda part, said: lie(_verb(part), said))
+        elif self.lie and done.returncode == 0:
             done.stdout = self.lie(_verb(argv), done.stdout)
         return done
 

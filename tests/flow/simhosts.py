@@ -31,7 +31,7 @@ from muster.flow.mapping import start as conduct
 from muster.flow.run.directory import Run
 from muster.store import tar
 
-from ..support import events
+from ..support import chains, events
 from .sim import RESULT, One, Truth, World
 
 BASE = "b" * 40
@@ -122,9 +122,9 @@ class SimHost:
     """Answers what muster asks a host; what it does not know how to answer is an error of the simulation."""
 
     provider = "ssh"
-    home = ""
 
     def __init__(self, sim: Sim, name: str) -> None:
+        self.home = ""
         self.sim, self.truth, self.name, self.local = sim, sim.truth, name, not name
         self.files: dict[str, dict[str, bytes]] = {}
         self.names: dict[str, str] = {}
@@ -138,6 +138,14 @@ class SimHost:
         self, argv: Sequence[str], *, input: bytes | IO[bytes] | None = None, timeout: float | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         truth, world = self.truth, self.truth.world
+        if mark := chains.mark(argv):
+            answers: list[tuple[int, bytes]] = []
+            for part in chains.parts(argv):
+                done = self.run(part.argv, input=input if part.reads else None, timeout=timeout)
+                answers.append((done.returncode, done.stdout))
+                if done.returncode:
+                    break
+            return subprocess.CompletedProcess(list(argv), answers[-1][0], chains.joined(mark, answers), done.stderr)
         truth.t += self.sim.chance.uniform(*self.sim.latency)
         if argv[0] == "git":
             return subprocess.CompletedProcess(list(argv), self._git(list(argv[5:])), b"", b"")
@@ -251,7 +259,7 @@ class SimHost:
         self.files[key] |= {"ev/started": event, "ev/ready" if self.sim.prompt == "typed" else "ev/prompt": event}
         return b""
 
-    def _stop(self, grace: str, *keys: str, input: bytes) -> bytes:
+    def _stop(self, grace: str, reap: str, *keys: str, input: bytes) -> bytes:
         lines = []
         for key in keys:
             live = key in self.truth.agents[self.name]
@@ -385,6 +393,7 @@ class Sim(Fleet):
         self.truth, self.latency, self.chance = Truth(world, 1_800_000_000.0), latency, random.Random(world.seed)
         self.clock, self.asked = Clock(self.truth), Counter[str]()
         self.here = SimHost(self, "")
+        self.here.home = self.home
         self.local: Host = self.here
         self.there = {f"h{number}": SimHost(self, f"h{number}") for number in range(world.hosts)}
 

@@ -9,6 +9,8 @@ from typing import IO
 
 from muster.providers.local import LocalHost
 
+from . import chains
+
 
 class CountingHost(LocalHost):
     """Another machine as far as muster can see: each command is one round trip, and `asked` has the scripts that ran."""
@@ -31,7 +33,8 @@ class CountingHost(LocalHost):
         self, argv: Sequence[str], *, input: bytes | IO[bytes] | None = None, timeout: float | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         with self._lock:
-            self.asked.append(_script(argv))
+            parts = [part.argv for part in chains.parts(argv)] if chains.mark(argv) else [argv]
+            self.asked.append(" + ".join(map(_script, parts)))
         self.before()
         done = super().run(argv, input=input, timeout=timeout)
         with self._lock:

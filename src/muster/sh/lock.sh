@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # lock on LOCK OWNER MINUTES DEAD ID… | off LOCK OWNER ID…: one owner at a time, for each of these agents. A symbolic link says
 # whose a lock is. One that is older than MINUTES, or whose owner is DEAD, is taken over. Prints a line for each agent whose
-# lock was not taken: `ID missing`, `ID held OWNER` or `ID failed WHY`.
+# lock was not taken: `ID missing`, `ID held OWNER` or `ID failed WHY`; then it ends with 4.
 mu_verb=$1 mu_lock=$2 mu_me=$3
 shift 3
 if [ "$mu_verb" = on ]; then
@@ -34,22 +34,24 @@ lock_one() {
 	do
 		if mu_owner=$(readlink "$mu_lock" 2>/dev/null); then
 			printf '%s held %s\n' "$mu_id" "$mu_owner"
-			return
+			return 1
 		fi
 		# It was let go in between. What fails again and again has another reason.
 		mu_tries=$((mu_tries + 1))
 		if [ "$mu_tries" -ge 5 ]; then
 			printf '%s failed %s\n' "$mu_id" "$mu_said"
-			return
+			return 1
 		fi
 	done
 }
 
+mu_code=0
 for mu_id; do
-	mu_go "$mu_id" || continue
+	mu_go "$mu_id" || { mu_code=4; continue; }
 	if [ "$mu_verb" = on ]; then
-		lock_one
+		lock_one || mu_code=4
 	elif [ "$(readlink "$mu_lock" 2>/dev/null)" = "$mu_me" ]; then
 		rm -f "$mu_lock"
 	fi
 done
+exit "$mu_code"

@@ -1,10 +1,9 @@
 # shellcheck shell=sh
-# stop GRACE ID... < reap.sh: keep the last screen, end every process, remove the session, of all these agents at once.
-# Prints a line for each: `ID missing`, or `ID LIVE PROCESSES`: 1 if it had a running session, and how many processes it had
+# stop GRACE REAP ID...: keep the last screen, end every process, remove the session, of all these agents at once.
+# REAP is the text of agent/reap.sh. Prints a line for each: `ID missing`, or `ID LIVE PROCESSES`: 1 if it had a running session, and how many processes it had
 # (counted only for those without a running session).
-mu_grace=$1
-shift
-mu_reap=$(cat)
+mu_grace=$1 mu_reap=$2
+shift 2
 cd "$mu_home/agents" 2>/dev/null || {
 	printf '%s missing\n' "$@"
 	exit 0

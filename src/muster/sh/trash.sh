@@ -28,13 +28,18 @@ mu_keep_transcript() { # ID
 
 case $mu_verb in
 work)
-	# work ID…: the work dirs, if they are still where they were; a line `ID failed WHY` for each that cannot be moved.
+	# work ID…: the work dirs, if they are still where they were; a line `ID failed WHY` for each that cannot be moved, and then 4.
+	mu_code=0
 	mu_folders "$@"
 	for mu_id; do
 		if [ -e "work/$mu_id" ] && [ ! -e "trash/$mu_id/work" ]; then
-			mu_said=$(mv "work/$mu_id" "trash/$mu_id/work" 2>&1) || printf '%s failed %s\n' "$mu_id" "$mu_said"
+			mu_said=$(mv "work/$mu_id" "trash/$mu_id/work" 2>&1) || {
+				printf '%s failed %s\n' "$mu_id" "$mu_said"
+				mu_code=4
+			}
 		fi
 	done
+	exit "$mu_code"
 	;;
 forget)
 	# forget ID…: the agents' folders; from here on they are only in the trash, with a copy of what the client keeps of the
