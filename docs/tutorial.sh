@@ -1049,6 +1049,15 @@ git branch idea
 muster reduce helper idea --run mine -- -q
 git log --oneline main..muster-run/mine
 
+# What the agents of a map committed becomes one branch in the same way. The gate is any command: a change with which it does not exit with 0, in a clean checkout, is left out.
+seq 0 2 | muster map --run scripts -a command -- sh -c 'echo "exit {item}" > {item}.sh; git add .; git commit -q -m "Add script {item}"'
+muster reduce scripts --gate '! grep "exit 1" *.sh'
+git log --format=%s --reverse main..muster-run/scripts
+
+# The gate that a project always uses is configured. Without one, all changes that fit together are delivered.
+muster config set reduce.gate 'make test'
+muster reduce scripts --gate none
+
 # All that reduce can be told. --pr pushes the branch and opens a pull request with your own gh; no agent can.
 muster reduce mend --playbooks ../plays --times 1 --max-agents 2 --budget 5 --budget-tokens 100000 --timeout 5m --stall 10m --retries 1 --questions answer --permissions ask --rank agent --integrator replay --pr
 

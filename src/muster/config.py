@@ -32,6 +32,7 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
         *("pytest", "lint", "env", "tutorial", "times", "test_timeout", "suite_timeout"),
         *("implementation", "other", "protected", "allow"),
     ),
+    "reduce": ("gate",),
     "limits": ("start", "launch_rate", "memory", "disk", "load"),
     "trash": ("days",),
     "prices": None,

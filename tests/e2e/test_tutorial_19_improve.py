@@ -222,6 +222,48 @@ def test_any_agents_and_branches_become_one_branch(e2e: E2eSession) -> None:
     expect(e2e.run("muster reduce helper nobody", comment="A name of nothing.")).to_exit_with(3)
 
 
+SCRIPTS = """seq 0 2 | muster map --run scripts -a command -- sh -c 'echo "exit {item}" > {item}.sh; git add .; git commit -q -m "Add script {item}"'"""
+
+
+def test_what_a_map_committed_becomes_one_branch_behind_a_command(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # What the agents of a map committed becomes one branch in the same way. The gate is any command: a change with which it does not exit with 0, in a clean checkout, is left out.
+    seq 0 2 | muster map --run scripts -a command -- sh -c 'echo "exit {item}" > {item}.sh; git add .; git commit -q -m "Add script {item}"'
+    muster reduce scripts --gate '! grep "exit 1" *.sh'
+    git log --format=%s --reverse main..muster-run/scripts
+    """)
+    expect(e2e.run(SCRIPTS, comment="One agent for each script.")).to_succeed()
+    result = e2e.run("""muster reduce scripts --gate '! grep "exit 1" *.sh'""", comment="One branch, behind a gate.")
+    expect(result).to_succeed()
+    expect(result.stdout).to_contain("""left out 0002-1: red in the gate: ! grep "exit 1" *.sh exits with 1""")
+    expect(result.stdout).to_contain("""branch   muster-run/scripts  (! grep "exit 1" *.sh exits with 0)""")
+    log = e2e.run("git log --format=%s --reverse main..muster-run/scripts", comment="What held.")
+    expect(log.stdout).to_equal("Add script 0\nAdd script 2\n")
+    body = outside(e2e, "git", "log", "-1", "--format=%(trailers)", "muster-run/scripts").splitlines()
+    assert {"Muster-Agent: scripts-0003", "Muster-Cost: unknown", "Muster-Run: scripts"} <= set(body), body
+    assert "Muster-Summary: Add script 2" in body, body
+    assert shown(e2e, "scripts")["funnel"]["integrated"] == 2
+
+
+def test_a_configured_gate_is_used_unless_another_one_is_given(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # The gate that a project always uses is configured. Without one, all changes that fit together are delivered.
+    muster config set reduce.gate 'make test'
+    muster reduce scripts --gate none
+    """)
+    outside(e2e, "sh", "-c", SCRIPTS)
+    expect(e2e.run("muster config set reduce.gate 'make test'", comment="The project's gate.")).to_succeed()
+    outside(e2e, "muster", "config", "set", "reduce.gate", "echo no; exit 3")
+    red = e2e.run("muster reduce scripts")
+    expect(red).to_exit_with(1)
+    expect(red.stdout).to_contain("nothing is delivered: the base itself is red: echo no; exit 3 exits with 3")
+    result = e2e.run("muster reduce scripts --gate none", comment="Everything that fits together.")
+    expect(result).to_succeed()
+    expect(result.stdout).to_contain("branch   muster-run/scripts  (not tested)")
+    assert len(outside(e2e, "git", "log", "--oneline", "main..muster-run/scripts").splitlines()) == 3
+    expect(e2e.run("muster reduce scripts --gate none -- -q")).to_exit_with(2)
+
+
 def your_gh(e2e: E2eSession, tmp_path: Path) -> None:
     """A remote, and a gh that says what it was told."""
     outside(e2e, "git", "init", "-q", "--bare", str(tmp_path / "origin.git"))

@@ -19,7 +19,7 @@ from muster.cli import parse
 from muster.errors import UsageError
 from muster.flow.improving import stages
 from muster.flow.mapping import start
-from muster.flow.reducing import delivery
+from muster.flow.reducing import testers
 from muster.flow.review import paths
 from muster.flow.run import directory as runs
 from muster.flow.run.directory import Run
@@ -780,12 +780,11 @@ def test_the_whole_suite_is_red_when_a_test_of_it_vanished(world: World, monkeyp
     base = commit(world, {"test_a.py": "def test_x(): pass\ndef test_y(): pass\ndef test_z(): pass\n"})
     names = {"test_a.py::test_x": "passing", "test_a.py::test_y": "passing", "test_a.py::test_z": "failing"}
     fleet, wish, run, before = begun(world, names, base)
-    work = delivery.Reduction(fleet, wish, run, before, lambda event: None, lambda scheduler: None)
 
     def full(commit: str, **outcomes: str) -> tuple[bool, str]:
         cases = {f"test_a.py::{name}": Case(f"test_a.py::{name}", one, text="why") for name, one in outcomes.items()}
         monkeypatch.setattr(execute, "spread", lambda *args, **more: Report(cases=cases, status=0))
-        verdict = delivery.Trials(work).full(commit, ())
+        verdict = testers.PytestTester(fleet, wish, run, before).full(commit, ())
         return verdict.ok, verdict.words
 
     assert full(base, test_x="passed", test_y="passed", test_z="failed")[0]

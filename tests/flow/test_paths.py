@@ -12,11 +12,13 @@ import pytest
 
 from muster.errors import MusterError, UsageError
 from muster.flow.improving import stages
-from muster.flow.reducing import delivery
+from muster.flow.reducing import integrator
 from muster.flow.reducing.conflicts import Conflict
+from muster.flow.reducing.gate import Pytest
 from muster.flow.reducing.units import Unit
 from muster.flow.review import paths as classify
 from muster.flow.review.paths import Change, Judgement, Rules, changes, judge, kind, tree
+from muster.flow.run.records import Outcome, RunInfo
 from muster.flow.suite.baseline import Baseline, Standing
 from muster.flow.suite.collect import Function
 from muster.providers.local import LocalHost
@@ -211,18 +213,19 @@ def test_workers_and_integrators_are_held_to_the_tests_that_pytest_found(repo: R
     repo.write("qa/check_calc.py", CHECKS.replace("    assert add(2, 2) == 4\n", ""))
     tip = repo.commit()
     work: Any = SimpleNamespace(
+        gate=Pytest(),
         fleet=SimpleNamespace(local=HOST),
-        run=SimpleNamespace(about=lambda: {"repo": str(repo.top)}),
+        run=SimpleNamespace(info=RunInfo(repo=str(repo.top))),
         wish=SimpleNamespace(rules=Rules()),
         before=Baseline(repo.base, (standing("qa/check_calc.py", 4, 6),), (), 1),
     )
     conflict = Conflict(Unit("u", repo.base, tip), repo.base, ("qa/check_calc.py",), ())
-    assert "qa/check_calc.py" in delivery.doubt(work, conflict, tip)
-    attempt: Any = SimpleNamespace(outcome={"outcome": "ok", "tip": tip}, number=1)
+    assert "qa/check_calc.py" in integrator.doubt(work, conflict, tip)
+    attempt: Any = SimpleNamespace(outcome=Outcome(outcome="ok", tip=tip), number=1)
     task: Any = SimpleNamespace(id="t", base=repo.base)
     told = stages._verify(work.fleet, work.wish, work.run, work.before, None, task, attempt)
-    assert told["result"] == "refused"
-    assert [one["rule"] for one in told["kept_out"]] == ["assertion-removed"]
+    assert told.result == "refused"
+    assert [one.rule for one in told.kept_out] == ["assertion-removed"]
 
 
 def test_what_is_imported_in_the_place_of_the_program_or_of_pytest_is_kept_out(repo: Repo) -> None:

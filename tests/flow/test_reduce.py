@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from muster.flow.reducing import delivery
+from muster.flow.reducing import delivery, integrator, pull_request
 from muster.flow.run import directory as runs
 from muster.flow.run.records import AttemptAgent, Outcome, RunInfo
 from muster.flow.run.tasks import Task
@@ -142,13 +142,17 @@ def test_a_run_without_a_name_gets_one_whose_branch_is_not_there(calc: World, tm
 
 
 @pytest.mark.slow
-def test_what_the_tasks_of_a_map_committed_is_reduced_as_branches_are(calc: World) -> None:
+def test_a_run_of_map_is_reduced_in_its_own_directory(calc: World) -> None:
     script = 'case $1 in bad) exit 1;; none) exit 0;; esac; git checkout -q $1 -- . && git commit -qm "Mend $1"'
     words = ("map", "-a", "command", "--run", "m", "--retries", "0", "--", "sh", "-c", script, "sh", "{item}")
     calc.run(*words, input=b"double\nhalf\nbad\nnone\n", timeout=100)
     done = reduced(calc, "m")
-    assert done["run"] == "reduce-1" and set(subjects(calc, "muster-run/reduce-1")) == {"Mend double", "Mend half"}
+    assert done["run"] == "m" and set(subjects(calc, "muster-run/m")) == {"Mend double", "Mend half"}
     assert done["funnel"]["fixed"] == 2
+    assert {"Muster-Agent: m-0001", "Muster-Agent: m-0002"} <= set(
+        calc.git("log", "--format=%B", "muster-run/m").split("\n")
+    )
+    assert [run["name"] for run in calc.ok("runs", "--json").json["runs"]] == ["m"]
     nothing = ("map", "-a", "command", "--run", "n", "--", "true")
     calc.ok(*nothing, input=b"x\n", timeout=100)
     assert "no task of run n is ok and has commits" in calc.fails(2, "reduce", "n").stderr
@@ -191,13 +195,15 @@ def test_what_the_last_reduce_had_no_good_answer_to_is_asked_again(
     task = Task("0001-x", 1, "x", {"item": "x", "role": role}, "Do it", (), "")
     run = runs.make(str(tmp_path), "r", RunInfo(), [task])
     run.end(run.begin(task.id, 1, AttemptAgent(name="a"), ""), Outcome(outcome=outcome, final=True, t=t))
-    delivery.reopen(run, task, 10.0)
+    integrator.reopen(run, task, 10.0)
     assert run.attempts(task.id)[-1].final is not again
 
 
 def test_a_question_that_was_put_again_counts_as_it_was_answered_last(tmp_path: Path) -> None:
     roles = {"0001-a": "worker", "0002-a": "integrator", "0003-a": "integrator"}
-    made = [Task(id, n, "a", {"item": "a", "role": role}, "", (), "") for n, (id, role) in enumerate(roles.items(), 1)]
+    made = [
+        Task(id, n, "a", {"item": "a", "role": role}, "", (), "1" * 40) for n, (id, role) in enumerate(roles.items(), 1)
+    ]
     run = runs.make(str(tmp_path), "r", RunInfo(), made)
     for task, outcome in zip(made, ("blocked", "failed", "ok"), strict=True):
         run.end(run.begin(task.id, 1, AttemptAgent(name="a"), ""), Outcome(outcome=outcome, final=True))
@@ -206,9 +212,9 @@ def test_a_question_that_was_put_again_counts_as_it_was_answered_last(tmp_path: 
 
 def test_a_list_in_a_pull_request_says_how_much_is_missing() -> None:
     lines = [f"- {number:04}" for number in range(1000)]
-    assert delivery.listed("Left out", lines, 70) == ["## Left out", "", *lines[:10], "- and 990 more", ""]
-    assert delivery.listed("Left out", lines, 7000)[2:-1] == lines and delivery.listed("Left out", [], 10) == []
-    assert delivery.ACCEPTED_MOST + delivery.LEFT_MOST + delivery.REFUSED_MOST < 60_000, (
+    assert pull_request.listed("Left out", lines, 70) == ["## Left out", "", *lines[:10], "- and 990 more", ""]
+    assert pull_request.listed("Left out", lines, 7000)[2:-1] == lines and pull_request.listed("Left out", [], 10) == []
+    assert pull_request.ACCEPTED_MOST + pull_request.LEFT_MOST + pull_request.REFUSED_MOST < 60_000, (
         "GitHub takes 65,536 characters"
     )
 

@@ -13,7 +13,7 @@ from . import common, map, render
 
 if TYPE_CHECKING:
     from ..flow.improving.stages import Wish
-    from ..flow.reducing.delivery import Reduction
+    from ..flow.reducing.delivery import Reduced
     from ..flow.run.directory import Run
 
 EXAMPLES = """
@@ -73,7 +73,7 @@ def ending(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     from ..flow.improving import stages
-    from ..flow.reducing import delivery
+    from ..flow.reducing import delivery, pull_request
 
     wish = wished(args, fleet)
     stages.check(fleet, wish)
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
             return _dry(args, fleet, wish, directory, display)
         delivery.check(fleet, directory)
         if args.pr:
-            delivery.check_request(fleet, directory.info.repo)
+            pull_request.check(fleet, directory.info.repo)
         stages.resume(directory)
         done = directory.finished() or stages.go(fleet, wish, directory, display.say, display.shown)
         display.end()
@@ -207,70 +207,74 @@ def _dry(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, dis
 
 
 def deliver(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, display: map.Display) -> int:
-    """The branch of a run, and what is said at the end. A run that was interrupted before all agents had ended stays unfinished."""
-    from ..flow.improving import resubmitted, stages
-    from ..flow.mapping import start
-    from ..flow.reducing import delivery as reduce
+    """Make the branch of a run, and say at the end what came of it."""
+    from ..flow.reducing import delivery, gate
 
-    before = stages.standing(fleet, wish, directory, display.say)
-    wish = stages.equipped(wish, before)
-    resubmitted.take(fleet, wish, directory, display.say)
-    stages.verify(fleet, wish, directory, before, display.say)
-    work = reduce.Reduction(fleet, wish, directory, before, display.say, display.shown)
-    left = [] if directory.finished() else reduce.unfinished(work)
-    delivery = reduce.go(work)
+    done = delivery.deliver(fleet, wish, directory, gate.Pytest(), display.say, display.shown, open_request=args.pr)
     display.end()
-    if not left:
-        start.finish(directory, display.say, commit=delivery.commit, branch=delivery.branch)
-    address = reduce.open_request(work, delivery) if args.pr and delivery.commit else ""
-    _tell(args, work, {**delivery.to_json(), "unfinished": left}, address)
-    counts, bad = reduce.funnel(directory), start.code(reduce.outcomes(directory))
-    return bad or (1 if left or (not delivery.commit and (delivery.left_out or counts["refused"])) else 0)
+    return tell(args, done)
 
 
-def _tell(args: argparse.Namespace, work: Reduction, delivery: dict[str, Any], address: str) -> None:
-    from ..flow.reducing import delivery as reduce
+def tell(args: argparse.Namespace, done: Reduced) -> int:
+    """Print what a reduction came to, and return the exit code."""
+    from ..flow.mapping import start
+    from ..flow.reducing import delivery, funnel
 
-    counts = reduce.funnel(work.run)
+    run, delivered, counts = done.run, done.delivery, funnel.funnel(done.run)
+    _print(args, done, counts)
+    # How the agents of a map ended was the exit code of the map.
+    bad = start.code(delivery.outcomes(run)) if run.info.kind == "improve" else 0
+    lacking = not delivered.commit and (delivered.left_out or counts["refused"])
+    return bad or (1 if done.unfinished or lacking else 0)
+
+
+def _print(args: argparse.Namespace, done: Reduced, counts: dict[str, Any]) -> None:
+    from ..flow.reducing import funnel as funnels
+
+    run, delivered = done.run, done.delivery
     if args.json:
         render.line(
             {
                 "kind": "delivery",
-                "run": work.run.name,
+                "run": run.name,
                 "funnel": counts,
-                "pull_request": address or None,
-                **delivery,
-                "kept_out": reduce.kept_out(work.run),
+                "pull_request": done.pull_request or None,
+                **delivered.to_json(),
+                "unfinished": list(done.unfinished),
+                "kept_out": funnels.kept_out(run),
             }
         )
         return
-    if delivery["unfinished"]:
-        count = len(delivery["unfinished"])
-        render.note(f"{work.run.name} is not finished: {count} of its tests have no outcome; {_again(work.run)}")
-    funnel(work.run.name, counts)
-    kept_out(work.run)
-    for name, left in delivery["left_out"].items():
-        render.out(f"left out {name}: {render.plain(left['reason'])}")
-    if delivery["commit"]:
-        render.out(f"branch   {delivery['branch']}  ({delivery['proof']})")
-        render.note(f"git log --oneline --reverse HEAD..{delivery['branch']}; muster report {work.run.name}")
+    if done.unfinished:
+        count = len(done.unfinished)
+        what = "tests" if run.info.kind == "improve" else "tasks"
+        render.note(f"{run.name} is not finished: {count} of its {what} have no outcome; {_again(run)}")
+    funnel(run.name, counts)
+    kept_out(run)
+    for name, left in delivered.left_out.items():
+        render.out(f"left out {name}: {render.plain(left.reason)}")
+    if delivered.commit:
+        render.out(f"branch   {delivered.branch}  ({render.plain(delivered.proof)})")
+        render.note(f"git log --oneline --reverse HEAD..{delivered.branch}; muster report {run.name}")
     else:
-        render.out(f"nothing is delivered: {delivery['why']}")
-    if address:
-        render.out(address)
+        render.out(f"nothing is delivered: {render.plain(delivered.why)}")
+    if done.pull_request:
+        render.out(done.pull_request)
 
 
 def kept_out(run: Run) -> None:
     """Print what is kept out of the changes that are in the branch."""
-    from ..flow.reducing import delivery
+    from ..flow.reducing import funnel
 
-    for name, paths in delivery.kept_out(run).items():
-        render.out(f"kept out of {name}: {render.plain(delivery.kept_out_words(paths))}")
+    for name, paths in funnel.kept_out(run).items():
+        render.out(f"kept out of {name}: {render.plain(funnel.kept_out_line(paths))}")
 
 
 def _again(run: Run) -> str:
     """The words that go on with a run."""
     info = run.info
+    if info.kind != "improve":
+        return "the same muster map goes on with it"
     places = [f"@{place}" for place in info.places if place]
     words = ["muster", "improve", *info.paths, *places, "-a", info.type, "--run", run.name]
     words += ["--permissions", info.permissions] if info.permissions != "ask" else []
@@ -280,7 +284,8 @@ def _again(run: Run) -> str:
 def funnel(name: str, counts: dict[str, Any], since: dict[str, Any] | None = None) -> None:
     """How many came how far, with the difference to the run before."""
     first = ("tests", "failing", "skipped", "launched", "valid", "verified", "fixed", "improved", "unchanged")
-    words = (*first, "integrated", "left_out", "refused", "blocked")
+    last = ("integrated", "left_out", "refused", "blocked")
+    words = (*first, *last) if counts["tests"] else ("launched", *last)
     rows = []
     for word in words:
         rows.append([word.replace("_", " "), str(counts[word]), "" if since is None else f"{since[word]:+d}"])

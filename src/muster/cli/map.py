@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..fleet import Fleet
-from ..model import MODES, PERMISSIONS, Address, Spec, parse_labels, parse_seconds
+from ..model import MODES, PERMISSIONS, Address, parse_labels, parse_seconds
 from . import common, render
 
 if TYPE_CHECKING:
+    from ..flow.api import AgentOptions, MapOptions
     from ..flow.limits.budget import Estimate
     from ..flow.limits.limits import Limits
     from ..flow.mapping.scheduler import Scheduler
+    from ..flow.run.directory import Run
 
 EXAMPLES = """
 seq 3 | muster map -a command -- sh -c 'echo "$MUSTER_ITEM"'
@@ -98,61 +100,59 @@ def agents(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
+    from .. import flow
+    from ..flow import api
     from ..flow.mapping import start
-    from ..flow.run import directory as runs
     from ..flow.run import tasks
 
-    if args.name and not runs.NAME.match(args.name):  # a dry run makes none, which would find out
-        raise UsageError(f"{args.name!r} is not a name for a run", "use letters, digits, - and _, at most 40")
     if args.prompt_file and args.prompt:
         raise UsageError("--prompt and --prompt-file were both given", "use one of them")
     prompt = common.read_text(args.prompt_file) if args.prompt_file else args.prompt
     if args.items == "-" and sys.stdin.isatty():
         raise UsageError("there are no items", "one a line on stdin: ls | muster map …, or --items FILE")
-    wish = start.Wish(
-        Spec(
-            Address(""),
-            common.client(args, fleet, "map"),
-            branch=args.branch,
-            mode=args.mode or "",
-            clean=args.clean,
-            labels=parse_labels(args.label),
-            timeout=args.timeout,
-            permissions=args.permissions,
-        ),
-        prompt,
-        tuple(args.rest),
-        tasks.items(_text(args.items)),
-        tuple(_place(word) for word in args.places) or ("",),
-        args.name,
-        args.new,
-        args.keep,
-        args.retries,
-        args.stall,
-        limits(fleet, args),
-        args.questions,
-    )
-    start.check(fleet, wish)
-    expected = start.estimate(fleet, wish)[0]
+    options: MapOptions = {
+        "type": common.client(args, fleet, "map"),
+        "prompt": prompt,
+        "args": args.rest,
+        "hosts": [_place(word) for word in args.places],
+        "name": args.name,
+        "new": args.new,
+        "keep": args.keep,
+        "mode": args.mode or "",
+        "branch": args.branch,
+        "clean": args.clean,
+        "labels": parse_labels(args.label),
+        **agent_options(args),
+    }
+    items = tasks.items(_text(args.items))
+    request = api.map_request(fleet, items, **options)
+    start.check(fleet, request)
+    expected = start.estimate(fleet, request)[0]
     if args.dry_run:
-        return _dry(args, wish, expected)
-    for reason in start.unusable(fleet, wish.places):
-        render.note(f"{reason}; nothing is launched there until that changes")
-    directory, new = start.directory(fleet, wish)
-    over = start.over(directory)
-    if not over:
-        with directory.holding():
-            pass  # who has it is said before anything else is
-    if not args.json:
-        word = "run" if new else "this is all done: run" if over else "going on with run"
-        render.note(
-            f"{word} {directory.name}: {tasks.counted(len(wish.items), 'task')} (muster runs show {directory.name})"
-        )
-        if not over:
-            render.note(expected.words)
-    display = Display(args.json, directory.folder)
-    finished = start.go(fleet, wish, directory, display.say, display.shown)
+        return _dry(args, request, expected)
+    display = Display(args.json, "")
+    begun: list[Run] = []
+
+    def begin(run: Run, new: bool) -> None:
+        begun.append(run)
+        display.follow(run.folder)
+        if not args.json:
+            over = start.over(run)
+            word = "run" if new else "this is all done: run" if over else "going on with run"
+            render.note(f"{word} {run.name}: {tasks.counted(len(items), 'task')} (muster runs show {run.name})")
+            if not over:
+                render.note(expected.words)
+
+    options |= {"on_begin": begin, "on_warning": render.note, "on_event": display.say, "on_wait": display.shown}
+    finished = True
+    try:
+        flow.map(fleet, items, **options)
+    except KeyboardInterrupt:
+        if not begun:
+            raise
+        finished = False
     display.end()
+    directory = begun[0]
     picture = directory.picture()
     outcomes, total = picture["outcomes"], picture["total"]
     done, words = sum(outcomes.values()), ", ".join(f"{count} {name}" for name, count in outcomes.items())
@@ -181,13 +181,25 @@ def _text(path: str) -> str:
         raise UsageError(f"cannot read stdin: {error.strerror}", "one item a line, or --items FILE") from error
 
 
+def agent_options(args: argparse.Namespace) -> AgentOptions:
+    """Return the options of `agents` for the functions of the flow."""
+    return {
+        "max_agents": args.max_agents,
+        "budget": args.budget,
+        "budget_tokens": args.budget_tokens,
+        "timeout": args.timeout,
+        "stall": args.stall,
+        "retries": args.retries,
+        "questions": args.questions,
+        "permissions": args.permissions,
+    }
+
+
 def limits(fleet: Fleet, args: argparse.Namespace) -> Limits:
     """The flags, then `[budget]` and `[limits]`, then what one agent of this type takes."""
-    from ..flow.limits import settings
+    from ..flow import api
 
-    machine = {"memory": fleet.type(common.client(args, fleet, "map")).memory << 20, **fleet.config.amounts("limits")}
-    given = {"max_agents": args.max_agents, "dollars": args.budget or None, "tokens": args.budget_tokens or None}
-    return settings.limits(fleet.config.amounts("budget"), machine, **given)
+    return api.limits(fleet, common.client(args, fleet, "map"), agent_options(args))
 
 
 def _dry(args: argparse.Namespace, wish: Any, expected: Estimate) -> int:
@@ -216,6 +228,10 @@ class Display:
         self.live = not json and sys.stderr.isatty()
         self.last = self.paged = 0.0
         self.maker: subprocess.Popen[bytes] | None = None
+
+    def follow(self, folder: str) -> None:
+        """Show the run of this directory from now on."""
+        self.folder, self.run = folder, os.path.basename(folder)
 
     def say(self, event: dict[str, Any]) -> None:
         self._page(last=event["kind"] == "finished")

@@ -3,29 +3,30 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..errors import NotFound
 from ..fleet import Fleet
 from . import improve, map, render
 
 if TYPE_CHECKING:
-    from ..flow.improving.stages import Wish
+    from ..flow.api import ReduceOptions
     from ..flow.run.directory import Run
 
 REST = "PYTEST ARGS"
 EXAMPLES = """
 muster reduce improve-1
-muster reduce improve-1 --integrator none
-muster reduce improve-1 --pr
+muster reduce map-1 --gate 'make test'
+muster reduce improve-1 --integrator none --pr
 muster reduce 'fix-*' topic --run mine
 """
 TEXT = """
-Makes the branch muster-run/RUN of a run's verified changes: equal patches once, what conflicts resolved by an agent or left out,
-batches tested and bisected, the tests on the very commit that is delivered. An agent that has submitted again since, because
-somebody talked to it, is taken in first.
+Makes the branch muster-run/RUN of the changes of a run: equal changes once, conflicts resolved by an agent or left out, batches
+tested by the gate and bisected, and the gate once more on the very commit that is delivered. An agent that has submitted again since,
+because somebody talked to it, is taken in first.
 
-Names of agents (or globs) and of branches make a new run of what these have committed; so does a run of map, of its tasks that are ok.
-All tests run without them and with each of them: one that makes a test fail is kept out, and those that it fixes are its own. What
-conflicts is left out, unless --integrator names a type.
+The gate is pytest, a command that exits with 0 in a clean checkout of the branch, or none. With pytest every change is tested alone, too:
+one that makes a test fail is kept out, and the tests that it fixes are its own.
+
+Names of agents (or globs) and of branches make a new run of what these have committed. Conflicts between those are left out unless
+--integrator names a type.
 
 What was red or unresolved is tried again when it is called again. A run that was interrupted stays unfinished: exit code 1.
 """
@@ -35,11 +36,17 @@ def options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("names", nargs="+", metavar="RUN|AGENT|BRANCH", help="one run, or agents and branches")
     add(
+        "--gate",
+        default="",
+        metavar="GATE",
+        help="pytest, none, or a command that must exit with 0 (default: [reduce] gate, or else pytest)",
+    )
+    add(
         "--run",
         default="",
         dest="name",
         metavar="NAME",
-        help="of agents and branches: the name of the run (default: reduce-1 …)",
+        help="the name of the run of agents and branches (default: reduce-1 …)",
     )
     add("--playbooks", default="", metavar="DIR", help="for an integrator of type replay")
     map.agents(parser)
@@ -47,53 +54,37 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..flow.reducing import delivery
+    from .. import flow
+    from ..flow import api
+    from ..flow.reducing import gate
 
-    args.new, args.keep, args.tutorial, args.everything = False, False, "", False
-    directory, wish, new = _directory(args, fleet)
-    display = map.Display(args.json, directory.folder)
-    with improve.holding(fleet, directory, display, new, f"muster reduce {directory.name}"):
-        delivery.check(fleet, directory)
-        if args.pr:
-            delivery.check_request(fleet, directory.info.repo)
-        if directory.info.sources:
-            from ..flow.reducing import sources
+    display = map.Display(args.json, "")
 
-            sources.take(fleet, wish, directory, display.say)
-        return improve.deliver(args, fleet, wish, directory, display)
-
-
-def _directory(args: argparse.Namespace, fleet: Fleet) -> tuple[Run, Wish, bool]:
-    """The run that is meant, or a new one of what is meant (True)."""
-    from ..flow.improving import stages as flow
-    from ..flow.reducing import sources
-    from ..flow.run import directory as runs
-
-    try:
-        directory = runs.find(fleet.home, args.names[0]) if len(args.names) == 1 else None
-    except NotFound:
-        directory = None
-    mapped = directory if directory is not None and directory.info.kind != "improve" else None
-    new = directory is None or mapped is not None
-    if directory is None or mapped is not None:
-        # Whoever made these is not known here, so no type resolves what conflicts unless one is named.
-        args.places, args.type = [], "command" if args.integrator in ("", "none") else args.integrator
-        wish = improve.wished(args, fleet)
-        flow.check_integrator(fleet, wish)
-        if mapped is not None:
-            spec = wish.map.spec._replace(source=mapped.info.repo)
-            wish = wish._replace(map=wish.map._replace(spec=spec))
-        directory, new = sources.gather(fleet, wish, args.names, mapped)
-        if not args.json:
+    def begin(run: Run, new: bool) -> None:
+        display.follow(run.folder)
+        if run.info.sources and not args.json:
             word = "run" if new else "going on with run"
-            render.note(f"{word} {directory.name} (muster runs show {directory.name})")
-    else:
-        info = directory.info
-        args.places = [*info.paths, *(f"@{place}" for place in info.places if place)]
-        args.rest, args.type, args.name = list(info.args), info.type, ""
-        args.tutorial = info.tutorial
-        if args.permissions == "ask":
-            args.permissions = info.permissions
-        wish = improve.wished(args, fleet)
-        flow.check_integrator(fleet, wish)
-    return directory, flow.within(wish, directory), new
+            render.note(f"{word} {run.name} (muster runs show {run.name})")
+
+    chosen = gate.parse(args.gate, args.rest) if args.gate else api.configured_gate(fleet, args.rest)
+    options: ReduceOptions = {
+        "name": args.name,
+        "integrator": args.integrator,
+        "rank": args.rank,
+        "times": args.times,
+        "playbooks": args.playbooks,
+        "pull_request": args.pr,
+        **map.agent_options(args),
+        "on_begin": begin,
+        "on_event": display.say,
+        "on_wait": display.shown,
+    }
+    try:
+        done = flow.reduce(fleet, args.names, gate=chosen, **options)
+    except KeyboardInterrupt:
+        display.end()
+        if display.run:
+            render.note(f"{display.run} is not finished; muster reduce {display.run} goes on with it")
+        raise
+    display.end()
+    return improve.tell(args, done)

@@ -249,15 +249,15 @@ def _funnels(
     fleet: Fleet, one: Run, records: Callable[[], list[Record]]
 ) -> tuple[dict[str, Any] | None, str | None, dict[str, Any] | None]:
     """How far the tasks of a run came, the run before it in the same repository, and the difference to that, as far as both are known."""
-    from ..flow.reducing import delivery
+    from ..flow.reducing.funnel import funnel
     from ..flow.run import directory as runs
 
-    if one.info.kind != "improve":
+    if one.info.kind != "improve" and runs.read(one.path("delivery.json")) is None:
         return None, None, None
-    older, counts = runs.before(fleet.home, one), one.kept("funnel", lambda: delivery.funnel(one, records()))
+    older, counts = runs.before(fleet.home, one), one.kept("funnel", lambda: funnel(one, records()))
     if older is None:
         return counts, None, None
-    before = older.kept("funnel", lambda: delivery.funnel(older))
+    before = older.kept("funnel", lambda: funnel(older))
     known = {key: (value, before[key]) for key, value in counts.items()}
     since = {key: None if None in pair else round(pair[0] - pair[1], 6) for key, pair in known.items()}
     return counts, older.name, since

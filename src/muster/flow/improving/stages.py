@@ -240,7 +240,7 @@ def _work(fleet: Fleet, wish: Wish, run: Run, say: start.Say, shown: start.Shown
     # What an integrator was asked before a kill is for `reduce` to go on with: it may be of another type.
     if _asked_to_stop(run):
         return False
-    own = [task.id for task in run.tasks() if task.fields.get("role") in WORK]
+    own = [task.id for task in run.tasks() if is_work(task)]
     done = start.work(fleet, wish.map, run, say, shown, only=own, reopen=True)
     converged.escalate(fleet.home, run)
     return done and not _asked_to_stop(run)
@@ -406,7 +406,11 @@ def _fenced(text: str) -> str:
 
 def verify(fleet: Fleet, wish: Wish, run: Run, before: Baseline, say: start.Say) -> None:
     """Whether what each agent claims is so, in a clean checkout at the place where it worked; once for each attempt."""
-    todo = [(task, attempt) for task in run.tasks() if (attempt := claimed(run, task)) and not verified(run, task)]
+    todo = [
+        (task._replace(base=task.base or run.info.base), attempt)
+        for task in run.tasks()
+        if is_work(task) and (attempt := claimed(run, task)) and not verified(run, task)
+    ]
     standings = {one.function.id: one for one in before.tests}
 
     def one(task: Task, attempt: Attempt) -> Verified:
@@ -414,13 +418,18 @@ def verify(fleet: Fleet, wish: Wish, run: Run, before: Baseline, say: start.Say)
         run.save_verified(task.id, verified)
         return verified
 
-    work = {task.id: functools.partial(one, task, attempt) for task, attempt in todo if task.fields.get("role") in WORK}
+    work = {task.id: functools.partial(one, task, attempt) for task, attempt in todo}
     for id, told in execute.each(fleet, work, execute.AT_ONCE * len(wish.map.places)):
         say(run.event("verified", time.time(), task=id, outcome=told.result, reason=told.reason))
 
 
-#: The tasks whose work is verified and integrated: those of agents for a test, and branches from elsewhere.
+#: The roles of tasks whose work is verified and integrated: those of agents for a test, and branches from elsewhere.
 WORK = ("scout", "worker", "branch")
+
+
+def is_work(task: Task) -> bool:
+    """Return whether the work of a task is verified and integrated: of all that `map` made, and of an `improve` all but questions."""
+    return not task.base or task.fields.get("role") in WORK
 
 
 def claimed(run: Run, task: Task) -> Attempt | None:

@@ -19,7 +19,7 @@ from ..limits.breaker import Breaker
 from ..limits.budget import Estimate
 from ..limits.governor import Governor, Limits
 from ..run import directory as runs
-from ..run import tasks
+from ..run import git, tasks
 from ..run.records import GOOD, Control, Finished, RunInfo
 from .fleet_backend import FleetField
 from .scheduler import ENDED_BY_US, SETTABLE, Plan, Scheduler, cannot_use
@@ -107,8 +107,8 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[runs.Run, bool]:
     """The run for this input: an unfinished one of the same input, else a new one (True)."""
     made = tasks.tasks(wish.items, wish.prompt, wish.args)
     spec = wish.spec
-    repo = os.path.realpath(spec.source or fleet.cwd)
-    same = [spec.type, wish.prompt, wish.args, wish.items, wish.places, repo, spec.branch, spec.mode]
+    source = os.path.realpath(spec.source or fleet.cwd)
+    same = [spec.type, wish.prompt, wish.args, wish.items, wish.places, source, spec.branch, spec.mode]
     digest = tasks.digest(same)
     if wish.name:
         known = [run for run in runs.all_runs(fleet.home) if run.name == wish.name]
@@ -120,7 +120,9 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[runs.Run, bool]:
         return found, False
     info = RunInfo(
         digest=digest,
-        repo=repo,
+        repo=git.top(fleet.local, source) or source,
+        source=source,
+        base=git.commit(fleet.local, source, spec.branch or "HEAD"),
         type=spec.type,
         prompt=wish.prompt,
         args=wish.args,
@@ -149,7 +151,9 @@ def go(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
                     )  # who it is for need not wait for the others
             say(event)
 
-        done = work(fleet, wish, run, heard, shown, reopen=True)
+        # A question that a reduce has asked an integrator is for the next reduce to go on with.
+        own = [task.id for task in run.tasks() if not task.base]
+        done = work(fleet, wish, run, heard, shown, only=own, reopen=True)
         converged.escalate(fleet.home, run)
         if done:
             finish(run, say)

@@ -58,26 +58,20 @@ def sources(fleet: Fleet, repo: str, names: Sequence[str]) -> list[Source]:
     return list(found.values())
 
 
-def branches(run: Run) -> list[Source]:
-    """What the tasks of a run of `map` have committed that ended well. UsageError when that is nothing."""
-    found = []
-    for task in run.tasks():
-        tries = run.attempts(task.id)
-        ended = tries[-1].outcome if tries else None
-        if ended and ended.final and ended.outcome == "ok" and ended.commits and ended.tip:
-            found.append(Source(ended.branch or task.id, commit=ended.tip))
-    if not found:
+def check_commits(run: Run) -> None:
+    """Raise UsageError if no task of a run of `map` is ok and has commits."""
+    outcomes = [attempts[-1].outcome for task in run.tasks() if (attempts := run.attempts(task.id))]
+    if not any(outcome and outcome.final and outcome.outcome == "ok" and outcome.commits for outcome in outcomes):
         raise UsageError(f"no task of run {run.name} is ok and has commits", f"muster runs show {run.name}")
-    return found
 
 
-def gather(fleet: Fleet, wish: Wish, names: Sequence[str], of: Run | None = None) -> tuple[Run, bool]:
-    """A run with a task for each of the agents and branches, or for each branch of another run; all have come to their end.
+def collect(fleet: Fleet, wish: Wish, names: Sequence[str]) -> tuple[Run, bool]:
+    """Return a run with a task for each of these agents and branches, and whether it is new.
 
-    One of the same that was interrupted, or that has the given name, is gone on with; else it is a new one (True).
+    It is not new if a run of the same ones was interrupted or has the name that is asked for.
     """
     repo, base, _ = improving.base_of(fleet, wish.map.spec.source)
-    found = branches(of) if of else sources(fleet, repo, names)
+    found = sources(fleet, repo, names)
     source = os.path.realpath(wish.map.spec.source or fleet.cwd)
     digest = tasks.digest(["reduce", [list(one) for one in found], base, source, wish.paths, wish.args])
     if wish.map.name:

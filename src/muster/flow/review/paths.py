@@ -167,6 +167,12 @@ def changes(host: Host, repo: str, base: str, tip: str) -> list[Change]:
     return _changes(host, repo, base, tip)[0]
 
 
+def barred(host: Host, repo: str, base: str, tip: str, rules: Rules) -> tuple[list[Change], list[Finding]]:
+    """Return what a branch changed and which of its paths are kept out, whatever is in tests that it changed."""
+    found, blobs = _changes(host, repo, base, tip)
+    return found, [finding for change in found for finding in _barred(change, rules, blobs)]
+
+
 def judge(host: Host, repo: str, base: str, tip: str, rules: Rules) -> Judgement:
     """Sort what changed, and keep out what is protected, what leads out of the repository, and tests that got weaker.
 

@@ -9,6 +9,7 @@ otherwise stay in effect: `safe.directory`, for example, decides whether git ope
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from subprocess import CompletedProcess
 
@@ -94,6 +95,16 @@ def output(
 def text(host: Host, repo: str, *args: str) -> str:
     """Return what git printed, stripped; empty if it exits with an error, as `rev-parse --verify` does for an unknown name."""
     return run(host, repo, *args).stdout.decode("utf-8", "replace").strip()
+
+
+def top(host: Host, folder: str) -> str:
+    """Return the top of the work tree that has this folder; empty if none has."""
+    return os.fsdecode(run(host, folder, "rev-parse", "--show-toplevel").stdout.rstrip(b"\n"))
+
+
+def commit(host: Host, repo: str, name: str) -> str:
+    """Return the commit that a name stands for; empty if there is none."""
+    return text(host, repo, "rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}")
 
 
 def common_dir(host: Host, repo: str) -> str:

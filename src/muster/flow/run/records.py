@@ -17,7 +17,7 @@ VERSION = 1
 OUTCOMES = ("ok", "blocked", "failed", "invalid", "timeout", "stalled", "over-budget", "cancelled", "lost")
 #: The outcomes of a task that the agent itself finished as intended.
 GOOD = frozenset({"ok", "blocked"})
-RESULTS = ("fixed", "improved", "unchanged", "refused")
+RESULTS = ("fixed", "improved", "unchanged", "refused", "untested")
 
 
 class RunInfo(NamedTuple):
