@@ -1,10 +1,10 @@
 # shellcheck shell=sh
 # shellcheck disable=SC2154,SC2034,SC2164  # variables and set -e come from lib.sh and git.sh
-# Looking at a repository and capturing what is not committed.
+# Inspect a repository and capture uncommitted work.
 
 do_find() { # PATH
   cd -- "${1:-.}" 2>/dev/null || exit 3
-  code=0 # flags nobody knows are printed as they are: `--:` parts paths that may hold newlines
+  code=0 # git prints unknown flags unchanged, so `--:` separates paths, which may contain newlines
   where=$(git rev-parse --path-format=absolute --is-bare-repository --is-shallow-repository --show-object-format \
     --absolute-git-dir --: --git-common-dir --: --show-prefix --: --show-toplevel 2>"$tmp/err") || code=$?
   if [ -z "$where" ]; then
@@ -31,7 +31,7 @@ do_find() { # PATH
   git config -z --get-regexp '^(user\.(name|email)|core\.sparsecheckout|remote\..*\.promisor|extensions\.partialclone)$' || :
 }
 
-submodules() { # TOP: the paths of those that are checked out
+submodules() { # TOP: print the paths of checked-out submodules
   git config -f "$1/.gitmodules" --get-regexp '^submodule\..*\.path$' >"$tmp/modules" || :
   while IFS= read -r line; do
     path=${line#*.path }

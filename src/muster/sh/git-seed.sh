@@ -1,8 +1,8 @@
 # shellcheck shell=sh
 # shellcheck disable=SC2154,SC2034,SC2164  # variables and set -e come from lib.sh and git.sh
-# Making work trees, and the shadow git dir beside each.
+# Make work trees, and the shadow git directory of each.
 
-shadow() { # SHADOW BASE FORMAT EXCLUDE OBJECTS…; run where the work tree's own configuration can still be trusted
+shadow() { # SHADOW BASE FORMAT EXCLUDE OBJECTS…: run this while the work tree's own configuration can still be trusted
   made=$1 base=$2 format=$3 exclude=$4
   shift 4
   mkdir -p "$made/objects/pack" "$made/objects/info" "$made/refs/muster" "$made/info"
@@ -28,19 +28,19 @@ vacant() { # WORKDIR
   mkdir -p "$1"
 }
 
-began() { # SHADOW BASE STATE: remember what was not committed at birth, so that a diff shows the agent's own changes only
+began() { # SHADOW BASE STATE: remember the user's uncommitted work, so that a diff shows only the agent's changes
   [ "$2" != "$3" ] || return 0
   adopt "$1" "$2" "$3"
   printf '%s\n' "$3" >"$1/refs/muster/start"
 }
 
-adopt() { # GITDIR BASE STATE: copy there what no ref of the user's repository names, and a prune would remove
+adopt() { # GITDIR BASE STATE: copy the objects that no ref of the user's repository protects from a prune
   printf '%s\n^%s\n' "$3" "$2" | git pack-objects --revs --thin --stdout -q >"$tmp/state"
   git --git-dir="$1" index-pack --stdin --fix-thin <"$tmp/state" >/dev/null
 }
 
-# The agent's own git directory, REPO, lies outside of its work dir and borrows the objects of the user's repository. It
-# starts as a copy of the user's refs, settings and hooks; nothing that the agent changes in it reaches the user's repository.
+# The agent's own git directory, REPO, lies outside its work dir and borrows the objects of the user's repository. It starts
+# as a copy of the user's refs, settings and hooks. Nothing that the agent changes in it reaches the user's repository.
 do_worktree() { # TOP COMMON GITDIR WORKDIR SHADOW REPO HOLD BRANCH BASE STATE FORMAT EXCLUDE
   top=$1 common=$2 from=$3 workdir=$4 made=$5 repo=$6 hold=$7 branch=$8 base=$9
   shift 9
@@ -49,7 +49,7 @@ do_worktree() { # TOP COMMON GITDIR WORKDIR SHADOW REPO HOLD BRANCH BASE STATE F
   vacant "$workdir"
   free "$branch" "$base"
   undo=unmake
-  # The user may delete branches and prune: this ref keeps alive what the agent borrows.
+  # The user may delete branches and prune, so this ref protects what the agent borrows.
   again git update-ref "$hold" "$base"
   private
   [ "$base" = "$state" ] || adopt "$repo" "$base" "$state"
@@ -64,13 +64,13 @@ do_worktree() { # TOP COMMON GITDIR WORKDIR SHADOW REPO HOLD BRANCH BASE STATE F
   undo=:
 }
 
-free() { # BRANCH BASE: refuse a branch that `pull` could not write later
+free() { # BRANCH BASE: refuse a branch name that `pull` could not write later
   old=$(git rev-parse -q --verify "refs/heads/$1" || :)
   if [ -n "$old" ]; then
     case $1 in muster/*) ! git merge-base --is-ancestor "$old" "$2" || return 0 ;; esac
     refuse "the branch $1 exists already" "choose another name: --branch BASE:NEW"
   fi
-  # Everything up to the point of writing it.
+  # Try everything short of writing the ref.
   printf 'start\ncreate refs/heads/%s %s\nprepare\nabort\n' "$1" "$2" >"$tmp/transaction"
   if ! again rehearse 2>"$tmp/why"; then
     refuse "cannot make the branch $1: $(sed 's/^[a-z]*: //' "$tmp/why")" "choose another name"
@@ -79,7 +79,7 @@ free() { # BRANCH BASE: refuse a branch that `pull` could not write later
 
 rehearse() { git update-ref --stdin <"$tmp/transaction" >/dev/null; }
 
-private() { # make $repo, the agent's own git directory, from the user's $common; $from is the git dir of the user's work tree
+private() { # make $repo, the agent's git directory, from the user's $common; $from is the git directory of the user's work tree
   mkdir -p "$repo/objects/pack" "$repo/objects/info" "$repo/refs/heads" "$repo/refs/tags" "$repo/info" "$repo/hooks"
   printf 'ref: refs/heads/%s\n' "$branch" >"$repo/HEAD"
   alternates "$repo/objects" "$common/objects"
@@ -101,7 +101,7 @@ private() { # make $repo, the agent's own git directory, from the user's $common
     case $file in *.sample) continue ;; esac
     [ ! -f "$file" ] || cp -p -- "$file" "$repo/hooks/"
   done
-  # Branches, tags and remote branches are there to look at and to build on; those of other agents are not.
+  # Copy branches, tags and remote branches, but not those of other agents.
   git for-each-ref --format='%(objectname) %(refname) %(symref)' refs/heads refs/tags refs/remotes >"$tmp/refs"
   : >"$tmp/symbolic"
   symbolic=$tmp/symbolic awk '
@@ -110,20 +110,20 @@ private() { # make $repo, the agent's own git directory, from the user's $common
   while read -r name target; do git --git-dir="$repo" symbolic-ref "$name" "$target"; done <"$tmp/symbolic"
 }
 
-seeded() { # GITDIR: what is there before the agent; all that it adds is its own
+seeded() { # GITDIR: remember hooks and settings, so that later ones count as the agent's
   cp -- "$1/config" "$made/config.seed"
   (cd -- "$1" && cksum hooks/* 2>/dev/null) >"$made/hooks.seed" || :
 }
 
 quoted() { printf '"%s"' "$(printf %s "$1" | sed -e 's/[\\"]/\\&/g')"; }
 
-settings() { # FILE: the user's settings for the agent's repository, without those that say where and what the repository is
+settings() { # FILE: copy the user's settings, except those that describe the repository itself
   [ -f "$1" ] || return 0
   LC_ALL=C awk -v near="${1%/*}/" '
     /^[ \t]*\[/ { section = tolower($0); sub(/^[ \t]*\[[ \t]*/, "", section); sub(/[] \t".].*/, "", section) }
     section == "extensions" { next }
     section == "core" && tolower($0) ~ /^[ \t]*(\[core\])?[ \t]*(bare|worktree|repositoryformatversion)[ \t]*=/ { next }
-    # A path is relative to the file that it stands in.
+    # A path is relative to the file that contains it.
     section ~ /^include/ && tolower($0) ~ /^[ \t]*path[ \t]*=[ \t]*"?[^"\/~ \t]/ { sub(/=[ \t]*"?/, "&" near) }
     { print }
   ' "$1"
@@ -134,9 +134,9 @@ unmake() {
   git --git-dir="$common" update-ref -d "$hold" || :
 }
 
-# .gitmodules may be the work of an agent: only what both sides have as a submodule is filled, under the one name that there is for
-# its path, from the user's own copy and from nowhere else.
-fill() { # FROM TO [DEPTH]: submodules, from the copies that are checked out already
+# An agent may have written .gitmodules. So only paths that are submodules on both sides are filled, under the only name for that
+# path, and only from the user's own copy.
+fill() { # FROM TO [DEPTH]: fill submodules from the copies that are checked out in FROM
   if [ ! -f "$2/.gitmodules" ] || [ -h "$2/.gitmodules" ]; then return 0; fi
   git config -f "$2/.gitmodules" --name-only --get-regexp '^submodule\..*\.path$' >"$tmp/modules${3-}" || :
   while IFS= read -r key; do
@@ -151,7 +151,7 @@ fill() { # FROM TO [DEPTH]: submodules, from the copies that are checked out alr
       from=$(git -C "$1/$path" rev-parse --absolute-git-dir)
       at=$(git -C "$1/$path" rev-parse HEAD)
       url=$(git -C "$1/$path" config remote.origin.url || :)
-      # As variables: on a command line a key ends at its first "=", and the rest of the name would be a setting.
+      # Pass settings as variables, because on a command line a name that contains "=" would end there.
       export GIT_ALLOW_PROTOCOL=file GIT_CONFIG_COUNT=9 GIT_CONFIG_KEY_7="submodule.$name.url" GIT_CONFIG_VALUE_7="$from" \
         GIT_CONFIG_KEY_8="submodule.$name.update" GIT_CONFIG_VALUE_8=checkout
       git -C "$2" submodule --quiet update --init -- "$path"
@@ -168,8 +168,8 @@ is_submodule() { # TOP PATH
   [ ! -h "$1/$2" ]
 }
 
-# Commits to build on, and those of the WANTs (separated by blanks) that are there. @KEY is a host's cache of one origin; a
-# new one starts with the objects of the user's repository COMMON, if that lies on the same machine.
+# Print commits that a pack may build on, and those of WANTS (separated by blanks) that exist. @KEY is the host's cache of one
+# origin. A new cache starts with the objects of the user's repository COMMON if that is on the same machine.
 do_haves() { # GITDIR|@KEY WANTS OBJECTS FORMAT [COMMON]
   from=$1 want=$2
   if is_shadow "$from"; then unlinked "$from"; fi
@@ -179,7 +179,7 @@ do_haves() { # GITDIR|@KEY WANTS OBJECTS FORMAT [COMMON]
     if [ ! -e "$from/ready" ]; then
       mkdir -p "$mu_home/repos"
       if [ -z "${5-}" ] || ! borrow "$5" "$from" "$4"; then
-        want='' # without borrowed objects, a commit that is there may lack others
+        want='' # without the borrowed objects, an existing commit may lack its ancestors
         again git init -q --bare --template= --object-format="$4" -- "$from"
         : >"$from/ready"
       fi
@@ -199,14 +199,14 @@ do_haves() { # GITDIR|@KEY WANTS OBJECTS FORMAT [COMMON]
   git for-each-ref --sort=-creatordate --count=200 --format='%(objectname)' "$@"
 }
 
-# Objects never change, so hard links will do, and a copy where there are none. Fails where git would find more in COMMON
-# than lies in its own folder, and when files vanish meanwhile: the user may repack.
+# Objects never change, so they are hard-linked, or copied where links are impossible. Fails if COMMON borrows objects itself,
+# or if files vanish meanwhile because the user repacks.
 borrow() { # COMMON CACHE FORMAT
   [ ! -e "$1/objects/info/alternates" ] && [ ! -e "$1/shallow" ] || return 1
   new=$2.$$.${tmp##*/}
   if git init -q --bare --template= --object-format="$3" -- "$new" && linked "$1/objects" "$new/objects" 2>/dev/null; then
     : >"$new/ready"
-    # Into a folder of that name it would go below it: another create was faster.
+    # If a parallel create was faster, mv would move this one into the existing folder.
     if [ ! -e "$2" ] && mv -- "$new" "$2" && [ ! -e "$2/${new##*/}" ]; then return 0; fi
     rm -rf "${2:?}/${new##*/}"
   fi
@@ -214,7 +214,7 @@ borrow() { # COMMON CACHE FORMAT
   return 1
 }
 
-linked() { # OBJECTS TO: the index of a pack last, because git takes it for a whole pack
+linked() { # OBJECTS TO: link the index of a pack last, because git takes it as proof of a complete pack
   for part in "$1"/[0-9a-f][0-9a-f] "$1"/pack/pack-*.pack "$1"/pack/pack-*.idx; do
     [ -e "$part" ] || continue
     to=$2
@@ -223,7 +223,7 @@ linked() { # OBJECTS TO: the index of a pack last, because git takes it for a wh
   done
 }
 
-# Run COMMAND with FILE as its input. Whoever wants its output keeps our stdin open; when that is closed, COMMAND ends.
+# Run COMMAND with FILE as its input. End it when our stdin closes, because then the reader of its output is gone.
 while_wanted() { # FILE COMMAND…
   given=$1
   shift
@@ -249,15 +249,15 @@ do_pack() { # send|explain GITDIR WANT… ^HAVE…
   for rev; do case $rev in ^*) ;; *) printf '%s\n' "$rev" ;; esac; done >"$tmp/revs"
   git cat-file --batch-check='^%(objectname) %(objecttype)' <"$tmp/haves" >"$tmp/known"
   sed -n 's/ commit$//p' "$tmp/known" >>"$tmp/revs"
-  # A search for deltas pays for a few new commits. For a whole history it would take minutes: objects go as they are.
+  # Searching for deltas pays off for a few new commits. For a whole history it takes minutes, so objects are sent as they are.
   window=10
   if [ ! -s "$tmp/haves" ] || [ "$(git rev-list --count --max-count=500 --stdin <"$tmp/revs")" = 500 ]; then window=0; fi
   set -- git -c core.bigFileThreshold=1m pack-objects --revs --thin --stdout -q --delta-base-offset --window="$window"
   if [ "$wanted" = send ]; then while_wanted "$tmp/revs" "$@"; else "$@" <"$tmp/revs"; fi
 }
 
-# A whole history of the user's own repository, for `receive`: packs with their indexes as they are, if all that is in them is
-# wanted, so that the other side need not work out every object again. What lies elsewhere comes in one more pack.
+# Send a whole history of the user's own repository to `receive`. Packs of which everything is wanted are sent with their indexes,
+# so that the receiver need not index them again. All other objects come in one more pack.
 do_history() { # send|explain GITDIR WANT…
   if [ "$1" = explain ]; then
     do_pack "$@"
@@ -303,14 +303,14 @@ do_history() { # send|explain GITDIR WANT…
   while_wanted /dev/null tar -chf - -C "$GIT_DIR/objects/pack" -T "$tmp/names" -C "$tmp" -T "$tmp/names.rest"
 }
 
-receive() { # CACHE: what `history` sends
+receive() { # CACHE: read what `history` sends
   IFS= read -r kind || kind=
   case $kind in
   pack) git --git-dir="$1" index-pack --stdin >/dev/null ;;
   files)
-    # Beside its place, and moved there when all has come; the index of a pack last, because git takes it for a whole pack.
+    # Unpack beside the target and move files there at the end, the index of a pack last, because it proves a complete pack.
     incoming=$1/objects/pack/.incoming.$$.${tmp##*/}
-    find "$1/objects/pack" -maxdepth 1 -name '.incoming.*' -mmin +1440 -exec rm -rf {} + # of one that was killed
+    find "$1/objects/pack" -maxdepth 1 -name '.incoming.*' -mmin +1440 -exec rm -rf {} + # left by a killed transfer
     mkdir "$incoming"
     tar -xof - -C "$incoming" && [ -f "$incoming/end" ] || die 1 "the history did not arrive whole; try again"
     for part in "$incoming"/pack-*.pack "$incoming"/pack-*.idx; do mv -f -- "$part" "$1/objects/pack/"; done
@@ -330,7 +330,7 @@ do_mirror() { # PACK KEY WORKDIR SHADOW BRANCH BASE STATE FORMAT EXCLUDE NAME EM
   history) receive "$cache" ;;
   *) git --git-dir="$cache" index-pack --stdin --fix-thin >/dev/null ;;
   esac
-  kind=${3:+shallow} # a shallow history is no ground to build a later pack on
+  kind=${3:+shallow} # later packs cannot build on a shallow history
   for rev in "$base" "$state"; do
     if ! git --git-dir="$cache" rev-parse -q --verify "refs/muster/${kind:-have}/$rev" >/dev/null; then
       again git --git-dir="$cache" update-ref "refs/muster/${kind:-have}/$rev" "$rev"
@@ -355,13 +355,13 @@ do_mirror() { # PACK KEY WORKDIR SHADOW BRANCH BASE STATE FORMAT EXCLUDE NAME EM
 
 unmirror() { rm -rf "$workdir" "$made" "${incoming-}"; }
 
-do_shadow() { # WORKDIR SHADOW GITDIR COMMON FORMAT EXCLUDE: for a work tree that stays as it is
+do_shadow() { # WORKDIR SHADOW GITDIR COMMON FORMAT EXCLUDE: make a shadow for a work tree that stays as it is
   cd -- "$1"
   head=$(git --git-dir="$3" rev-parse -q --verify HEAD) || refuse "the repository has no commit yet" "commit once"
   shadow "$2" "$head" "$5" "$6" "$4/objects"
 }
 
-do_baseline() { # WORKDIR SHADOW: everything in the folder but git's own, as the shadow's first commit
+do_baseline() { # WORKDIR SHADOW: commit everything in the folder except .git as the shadow's first commit
   sealed
   cd -- "$1"
   shadow "$2" "" sha1 ""

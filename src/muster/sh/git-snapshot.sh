@@ -1,15 +1,15 @@
 # shellcheck shell=sh
 # shellcheck disable=SC2154,SC2034,SC2164  # variables and set -e come from lib.sh and git.sh
-# Snapshots: captured states that the shadow git dir holds by itself.
+# Snapshots: captured states, which live in the shadow git directory.
 
 keep() { # ID COMMIT
   printf '%s\n^%s\n' "$2" refs/muster/base >"$tmp/revs"
   git pack-objects --revs -q "$shadow/objects/pack/pack" <"$tmp/revs" >/dev/null
-  # Only where there is none: of two at one moment, the second must not take the place of the first.
+  # Only create the ref: of two snapshots at the same moment, the second must not replace the first.
   git update-ref "refs/muster/snapshots/$1" "$2" "" 2>/dev/null || refuse "the snapshot $1 exists already" "try again"
 }
 
-snap() { # ID COMMENT: state of the entered work tree, with the branch it is on
+snap() { # ID COMMENT: save the state of the current work tree and its branch
   branch=
   [ -z "$gitdir" ] || branch=$(git --git-dir="$gitdir" symbolic-ref -q HEAD || :)
   take lenient "${2:-snapshot}
@@ -41,7 +41,7 @@ do_forget() { # SHADOW ID
   git --git-dir="$1" update-ref -d "refs/muster/snapshots/$2"
 }
 
-do_restore() { # WORKDIR GITDIR COMMON SHADOW ID AUTO: AUTO names the snapshot of what is there now
+do_restore() { # WORKDIR GITDIR COMMON SHADOW ID AUTO: AUTO names the snapshot of the present state
   workdir=$1 gitdir=$2 common=$3 shadow=$4 id=$5 auto=$6
   sealed
   export GIT_DIR="$shadow"
@@ -49,7 +49,7 @@ do_restore() { # WORKDIR GITDIR COMMON SHADOW ID AUTO: AUTO names the snapshot o
   was=$(git rev-parse "$wanted^1")
   there=1
   if [ ! -e "$workdir" ]; then there='' && revive; fi
-  if [ -n "$gitdir" ]; then # what the agent's own git must find, whatever it has thrown away
+  if [ -n "$gitdir" ]; then # the agent's own git needs these objects even if the agent has pruned them
     printf '%s\n^%s\n' "$wanted" refs/muster/base >"$tmp/revs"
     git pack-objects --revs -q "$common/objects/pack/pack" <"$tmp/revs" >/dev/null
   fi
@@ -75,7 +75,7 @@ do_restore() { # WORKDIR GITDIR COMMON SHADOW ID AUTO: AUTO names the snapshot o
 
 unlock() { rm -f "$index.lock"; }
 
-revive() { # the work dir itself is gone
+revive() { # make the work dir again if it is gone
   mkdir -p "$workdir"
   if [ -f "$shadow/cache" ] && [ ! -d "$gitdir" ]; then
     (unset GIT_DIR && init_mirror "$workdir" "$(cat "$shadow/cache")" muster-restored "$(git rev-parse --show-object-format)")

@@ -1,6 +1,6 @@
 # shellcheck shell=sh
 # shellcheck disable=SC2154,SC2034,SC2164  # variables and set -e come from lib.sh and git.sh
-# What keeps an agent's commits alive in the user's repository.
+# Refs and commits of an agent in the user's repository.
 
 do_drop() { # COMMON REF
   sealed
@@ -9,7 +9,7 @@ do_drop() { # COMMON REF
   fi
 }
 
-do_unique() { # COMMON REV BRANCH: commits of REV that no other branch, tag or remote has
+do_unique() { # COMMON REV BRANCH: count commits of REV that no other branch, tag or remote branch contains
   sealed
   git --git-dir="$1" rev-list --count "$2" --not --exclude="$3" --branches --tags --remotes --
 }

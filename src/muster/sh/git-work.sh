@@ -1,6 +1,6 @@
 # shellcheck shell=sh
 # shellcheck disable=SC2154,SC2034,SC2164  # variables and set -e come from lib.sh and git.sh
-# The work of agents: what is there, what comes back, what is sent.
+# The work of agents: diff, count, fetch, push and integrate.
 
 do_diff() { # WORKDIR GITDIR SHADOW BRANCH COMMITTED OPTION…
   enter "$1" "$2" "$3" "$4"
@@ -13,7 +13,7 @@ do_diff() { # WORKDIR GITDIR SHADOW BRANCH COMMITTED OPTION…
   git diff --no-ext-diff --no-textconv --ignore-submodules=dirty "$@" "$from" "$state" --
 }
 
-tell() { # NUMBER WORKDIR GITDIR SHADOW BRANCH: `NUMBER AHEAD DIRTY HEAD`; DIRTY is - where the work dir is gone
+tell() { # NUMBER WORKDIR GITDIR SHADOW BRANCH: print `NUMBER AHEAD DIRTY HEAD`; DIRTY is - if the work dir is gone
   number=$1
   shift
   tmp=$tmp/$number
@@ -29,15 +29,15 @@ tell() { # NUMBER WORKDIR GITDIR SHADOW BRANCH: `NUMBER AHEAD DIRTY HEAD`; DIRTY
   printf '%s %s %s %s\n' "$number" "$ahead" "$dirty" "$head"
 }
 
-dirty() { # sets dirty, the number of changed files
-  # Git quotes names with newlines, so a line is a file.
+dirty() { # set dirty to the number of changed files
+  # git quotes names with newlines, so one line is one file.
   git status --porcelain=v2 --no-renames --untracked-files=all --ignore-submodules=dirty >"$tmp.raw" || return
   dirty=0
   [ ! -s "$tmp.raw" ] || dirty=$(($(wc -l <"$tmp.raw")))
 }
 
-# The same as `enter` and `dirty`, with one process where nothing has changed; fails where it takes more than a look. The index is read
-# where it is: git writes none with GIT_OPTIONAL_LOCKS=0. If nothing differs from HEAD, the index is sound.
+# Do what `enter` and `dirty` do in one process if nothing has changed; fail otherwise. The index is read in place, because git does
+# not write it with GIT_OPTIONAL_LOCKS=0. If nothing differs from HEAD, the index is sound.
 quickly() { # WORKDIR GITDIR SHADOW BRANCH
   [ "$checked" = none ] && [ -n "$2" ] && [ -d "$1" ] && [ ! -L "$1" ] && [ -d "$2" ] && [ ! -L "$2" ] || return
   [ -f "$2/index" ] && [ ! -L "$2/index" ] && [ -f "$2/HEAD" ] && [ ! -L "$2/HEAD" ] && [ ! -e "$2/commondir" ] || return
@@ -47,7 +47,7 @@ quickly() { # WORKDIR GITDIR SHADOW BRANCH
   "ref: refs/heads/"*)
     case $head in *..*) return 1 ;; esac
     part=$2/${head#ref: }
-    # One that is packed is looked up by git.
+    # git looks up packed refs.
     [ -f "$part" ] && [ ! -L "$part" ] && { IFS= read -r head <"$part"; } 2>/dev/null || return
     ;;
   esac
@@ -62,7 +62,7 @@ quickly() { # WORKDIR GITDIR SHADOW BRANCH
   [ "$dirty" = 0 ] || { mkdir "$tmp" && sound; }
 }
 
-do_info() { # four lines for each agent on stdin, newlines and backslashes in the first three escaped
+do_info() { # read four lines per agent from stdin, with newlines and backslashes escaped
   number=0
   set --
   while IFS= read -r one && IFS= read -r two && IFS= read -r three && IFS= read -r four; do
@@ -94,7 +94,7 @@ tell_all() { # WORKDIR GITDIR SHADOW BRANCH…: a few agents at once; what can b
     esac
     at=$((at + 1))
   done >"$tmp/list"
-  # A pipe would be waited for, and a ref is read by the shell itself, byte by byte.
+  # Read refs with the shell, but only from plain files: a pipe would block.
   # shellcheck disable=SC2016  # expanded by the inner shell
   checked=$(xargs -0 sh -c 'find "$@" \( -type p -o -size +8 \( -name HEAD -o -path "*/refs/heads/*" \) \) 2>/dev/null | head -n 1' find <"$tmp/list") || :
   # shellcheck disable=SC2016
@@ -108,14 +108,14 @@ tell_all() { # WORKDIR GITDIR SHADOW BRANCH…: a few agents at once; what can b
   wait
 }
 
-do_uncommitted() { # WORKDIR GITDIR SHADOW BRANCH: `XY PATH` for each changed or new file, NUL after each
+do_uncommitted() { # WORKDIR GITDIR SHADOW BRANCH: print `XY PATH` for each changed or new file, each followed by NUL
   enter "$1" "$2" "$3" "$4"
   [ -n "$gone" ] || git status --porcelain -z --no-renames --untracked-files=all --ignore-submodules=dirty
 }
 
-# Hooks, and settings that make git run programs, which the agent added to its git directory.
+# Print hooks, and settings that make git run programs, which the agent added to its git directory.
 planted() {
-  [ -f "$shadow/config.seed" ] || return 0 # it is the user's own
+  [ -f "$shadow/config.seed" ] || return 0 # this is the user's own repository
   (cd -- "$gitdir" && find hooks -type f -exec cksum {} + 2>/dev/null) | grep -vxF -f "$shadow/hooks.seed" | sed 's/^[0-9]* [0-9]* //' | head -n 20
   git config --file "$shadow/config.seed" --no-includes --list >"$tmp/settings" 2>/dev/null || :
   git config --file "$gitdir/config" --no-includes --list 2>/dev/null | grep -vxF -f "$tmp/settings" | sed 's/=.*//' |
@@ -123,7 +123,7 @@ planted() {
     sort -u | head -n 20
 }
 
-# `TIP HEAD`, where TIP may be a plain commit of uncommitted work; behind it a line for each thing that `planted` finds.
+# Print `TIP HEAD`, where TIP may be a commit of uncommitted work, and then a line for each thing that `planted` finds.
 do_tip() { # WORKDIR GITDIR SHADOW BRANCH UNCOMMITTED
   enter "$1" "$2" "$3" "$4"
   tip=$head
@@ -162,18 +162,18 @@ do_land() { # PACK COMMON REF TIP FORCE BASE: prints what REF was; a pack on std
   again git update-ref --create-reflog -m "muster: pull" "$ref" "$tip" "$old"
 }
 
-melt() { # OURS THEIRS WHERE: the merged tree, with no work tree touched
+melt() { # OURS THEIRS WHERE: compute the merged tree without touching a work tree
   code=0
   git merge-tree --write-tree --name-only --no-messages -z "$1" "$2" >"$tmp/merge" || code=$?
   if [ "$code" = 1 ]; then
-    tr '\n\0' '?\n' <"$tmp/merge" | sed 1d | tr '\n' '\0' >"$tmp/list" # the first is the tree
+    tr '\n\0' '?\n' <"$tmp/merge" | sed 1d | tr '\n' '\0' >"$tmp/list" # the first line is the tree
     refuse "conflicts in $(names "$tmp/list" 10)" "$3"
   fi
   [ "$code" = 0 ] || die "$code" "git merge-tree failed (it needs git 2.38)"
   tr '\0' '\n' <"$tmp/merge" | head -n 1
 }
 
-move_to() { # OLD NEW WHOSE: work tree and index, keeping uncommitted changes or refusing
+move_to() { # OLD NEW WHOSE: move work tree and index, keeping uncommitted changes, or refuse
   git update-index -q --refresh >/dev/null 2>&1 || :
   if ! git read-tree -m -u "$1" "$2" 2>"$tmp/err"; then
     if [ -e "${GIT_INDEX_FILE:-$(git rev-parse --git-path index)}.lock" ]; then refuse "git is at work there ($(head -n 1 "$tmp/err"))" "try again"; fi
@@ -181,7 +181,7 @@ move_to() { # OLD NEW WHOSE: work tree and index, keeping uncommitted changes or
   fi
 }
 
-do_advance() { # PACK WORKDIR GITDIR COMMON SHADOW COMMIT MERGE: prints the new HEAD
+do_advance() { # PACK WORKDIR GITDIR COMMON SHADOW COMMIT MERGE: print the new HEAD
   pack=$1 common=$4 commit=$6 merge=$7
   enter "$2" "$3" "$5"
   idle "$gitdir" "let the agent finish it"
@@ -208,7 +208,7 @@ do_advance() { # PACK WORKDIR GITDIR COMMON SHADOW COMMIT MERGE: prints the new 
   printf '%s\n' "$new"
 }
 
-do_integrate() { # TOP REF HOW MESSAGE: into what the user has checked out; prints HEAD before and after
+do_integrate() { # TOP REF HOW MESSAGE: integrate into the user's checked-out branch; print HEAD before and after
   cd -- "$1"
   how=$3
   idle "$(git rev-parse --absolute-git-dir)" "commit or abort it first"
@@ -237,12 +237,12 @@ do_integrate() { # TOP REF HOW MESSAGE: into what the user has checked out; prin
   printf '%s %s\n' "$head" "$new"
 }
 
-replay() { # their commits one by one on top of head; sets new
+replay() { # apply their commits one by one on top of head; set new
   new=$head
   git rev-list --reverse --topo-order --no-merges "$head..$theirs" >"$tmp/picks"
   while read -r pick; do
     parent=$(git rev-parse -q --verify "$pick^^{tree}" || git hash-object -t tree /dev/null)
-    # merge-tree learnt --merge-base in 2.40; until then three throw-away commits say the same
+    # merge-tree has --merge-base since git 2.40; before, three throw-away commits have the same effect
     root=$(as_muster git commit-tree "$parent" -m base)
     ours=$(as_muster git commit-tree "$new^{tree}" -p "$root" -m ours)
     mine=$(as_muster git commit-tree "$pick^{tree}" -p "$root" -m theirs)
@@ -258,7 +258,7 @@ replay() { # their commits one by one on top of head; sets new
   done <"$tmp/picks"
 }
 
-do_rename() { # GITDIR OLD NEW; a branch that is not there any more was renamed before, by us or by the agent
+do_rename() { # GITDIR OLD NEW: a missing OLD was renamed before, by muster or by the agent
   sealed
   export GIT_DIR="$1"
   git rev-parse -q --verify "refs/heads/$2" >/dev/null || return 0
@@ -266,10 +266,10 @@ do_rename() { # GITDIR OLD NEW; a branch that is not there any more was renamed 
   again git branch -m -- "$2" "$3"
 }
 
-do_patch() { # FOLDER: a patch on stdin, for a folder that need not be a repository; prints what it changes
+do_patch() { # FOLDER: apply the patch on stdin to a folder, which need not be a repository; print the changed paths
   cat >"$tmp/patch"
   cd -- "$1"
-  export GIT_DIR="$tmp/none" # outside any repository: only the folder counts
+  export GIT_DIR="$tmp/none" # git must not find a repository around the folder
   git apply --check "$tmp/patch" 2>"$tmp/err" ||
     refuse "the changes do not fit the folder: $(sed -n 's/^error: //p' "$tmp/err" | head -n 3 | paste -s -d ' ' -)" "look at them with muster diff"
   git apply --numstat -z "$tmp/patch"
