@@ -21,7 +21,7 @@ for file in *.sh; do \
 done; exit $$bad
 endef
 
-.PHONY: help demo test test-all test-fresh check bench docs setup clients clients-newest clean
+.PHONY: help demo test test-all test-fresh check mutants bench docs setup clients clients-newest clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1 \t/p' $(MAKEFILE_LIST)
@@ -61,6 +61,12 @@ check: setup ## lint, types, shell, layers, pages, tutorial
 	$(PY) -m muster.cli.pages --check docs/commands
 	.venv/bin/muster tutorial check --tutorial docs/tutorial.sh tests/e2e
 
+# ONLY='muster.evidence*' tries only these. It is slow; run again, it goes on where it was and repeats what changed.
+mutants: setup ## change the pure modules in small ways, and print how many of the changes a test notices
+	@$(PY) -c 'import mutmut' 2>/dev/null || $(PY) -m pip install -q --disable-pip-version-check mutmut==3.8.1
+	$(PY) -m mutmut run $(if $(ONLY),'$(ONLY)')
+	@$(PY) -m tests.mutants --survivors
+
 bench: setup ## measure against the floor
 	$(PY) -m bench
 
@@ -68,4 +74,4 @@ docs: setup ## make the command pages anew
 	$(PY) -m muster.cli.pages docs/commands
 
 clean: ## remove what set-up and tests made
-	rm -rf .venv tests/clients/node_modules tests/clients/more/node_modules tests/clients/more/venv .muster .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv mutants tests/clients/node_modules tests/clients/more/node_modules tests/clients/more/venv .muster .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -6,8 +6,18 @@ from typing import Any
 
 import pytest
 
-from muster.evidence import client_status, judge
-from muster.model import Agent
+from muster.evidence import (
+    NO_HOOKS,
+    changed,
+    client_status,
+    input_box,
+    judge,
+    last_word,
+    question,
+    repository,
+    screened,
+)
+from muster.model import Agent, Alarm, Evidence, Status
 
 ALIVE = {"dead": False, "status": 0, "signal": 0, "pid": 7, "command": "sh"}
 DEAD_0 = {**ALIVE, "dead": True}
@@ -290,3 +300,249 @@ def test_a_last_line_that_looks_like_several_states_is_the_one_that_needs_a_pers
     assert state("working", "ready", "waiting") == "waiting"
     assert state("working", "ready") == "ready"
     assert state("working") == "working"
+
+
+AGENT = Agent("a-1", "a", "x", created=890.0)
+MENU = {"screen": "words\n  * one\n  * two \n    three", "cursor": None}
+GONE = {"dead": True, "status": None, "signal": 0, "pid": 7, "command": "sh"}
+EXPLAINED: list[tuple[dict[str, dict[str, Any]], dict[str, Any] | None, dict[str, Any], tuple[Any, ...]]] = [
+    # events, pane, what else is known; since, exit code, why
+    ({}, None, {"phase": "unreadable"}, (NOW, None, "agent.json is damaged; destroy keeps all it has")),
+    ({}, None, {"phase": "creating", "creator_alive": True}, (890, None, "it is being created")),
+    ({}, None, {"phase": "creating", "creator_alive": False}, (890, None, "it was never started")),
+    ({}, None, {"phase": "destroying", "creator_alive": True}, (NOW, None, "a destroy of it is under way")),
+    ({}, None, {"phase": "destroying"}, (890, None, "run destroy again, it goes on")),
+    (events(started=1001), None, {}, (1001, None, "it was started after tmux was asked")),
+    (events(started=900, stopped=900), None, {}, (900, None, "stop ended it")),
+    (events(started=900, exit_=(900, {"code": 0})), GONE, {}, (900, 0, "its process ended with 0")),
+    (
+        events(started=900, exit_=(910, {"code": 127})),
+        None,
+        {},
+        (910, 127, "its process ended otherwise than with 0"),
+    ),
+    (events(started=900, exit_=(910, {"code": "x"})), None, {}, (910, 1, "its process ended otherwise than with 0")),
+    (events(started=900, exit_=(910, {"code": 143, "why": "timeout"})), None, {}, (910, 143, "its time was up")),
+    (
+        events(started=900, exit_=(910, {"code": 129, "why": "hangup"})),
+        None,
+        {},
+        (900, None, "tmux has no session of it, and neither stop nor the program ended it"),
+    ),
+    (
+        events(started=900, exit_=(910, {"code": 129, "why": "hangup"})),
+        GONE,
+        {},
+        (910, 129, "its process ended otherwise than with 0"),
+    ),
+    (events(started=900), {**GONE, "signal": 9}, {}, (900, 137, "its process ended otherwise than with 0")),
+    (events(started=900), GONE, {}, (900, None, "its process ended, and its exit code was not recorded")),
+    ({}, None, {"creator_alive": True}, (890, None, "it is being created")),
+    ({}, None, {}, (890, None, "there is a record and no session")),
+    (events(started=900), None, {"processes": 2}, (900, None, "its session is gone, 2 of its processes run")),
+    (
+        events(started=900),
+        ALIVE,
+        {"speaks": False},
+        (900, None, "a plain command is at work while its process runs"),
+    ),
+    (
+        events(started=900),
+        ALIVE,
+        {"speaks": False, "last_line": "sure? ", "shows": {"waiting": "sure"}},
+        (900, None, "the last line of its terminal is what it shows when waiting"),
+    ),
+    (
+        events(started=900),
+        ALIVE,
+        {"last_line": "sure? ", "shows": {"waiting": "sure"}},
+        (900, None, "its terminal shows it, its client said nothing"),
+    ),
+    (
+        events(started=900, ready=910),
+        {**ALIVE, **MENU},
+        {"choice": r"^ +\* ", "box": r"^> .*\Z"},
+        (910, None, "its screen shows a menu in place of its input box, and no hook told of one"),
+    ),
+    ({}, ALIVE, {}, (890, None, "its process is up, it has said nothing yet")),
+    (events(started=900, turn_end=910), ALIVE, {}, (910, None, "the newest thing its client said is 'turn-end'")),
+    (
+        events(started=900, prompt=910),
+        RETRIES,
+        {},
+        (910, None, "the newest thing its client said is 'prompt', and its screen shows that it tries again"),
+    ),
+    (
+        events(started=900, limit=(910, {"until": 994.9})),
+        ALIVE,
+        {},
+        (994.9, None, "the time that its client named for the end of the limit is past"),
+    ),
+    (
+        events(started=900, limit=(910, {"until": 995})),
+        ALIVE,
+        {},
+        (910, None, "the newest thing its client said is 'limit'"),
+    ),
+    (
+        events(started=900, turn_end=910),
+        ALIVE,
+        {"client": "background"},
+        (910, None, "its turn is over, and its client says that a command of it still runs"),
+    ),
+    (
+        events(started=900, tool=910),
+        ALIVE,
+        {"client": "idle"},
+        (960, None, "its client says that it is idle, and told no end of the turn after 'tool'"),
+    ),
+    (
+        events(started=900),
+        ALIVE,
+        {"client": "idle"},
+        (960, None, "its client says that it is idle, and its hooks have told nothing"),
+    ),
+    (
+        events(started=900, ask=910),
+        ALIVE,
+        {"client": "busy"},
+        (960, None, "its client says that it is busy again after 'ask'"),
+    ),
+    (
+        events(started=900, ready=910),
+        ALIVE,
+        {"client": "busy"},
+        (960, None, "its client says that it is busy, and its hooks have told nothing"),
+    ),
+    (
+        events(started=900, answered=910),
+        ALIVE,
+        {"client": "waiting"},
+        (960, None, "its client says that it waits, and no hook told for what"),
+    ),
+]
+
+
+def judged(
+    seen: dict[str, dict[str, Any]], pane: dict[str, Any] | None, speaks: bool = True, client: str = "", **more: Any
+) -> Status:
+    record = {"phase": more.pop("phase")} if "phase" in more else {}
+    files = [{"status": client, "t": 960}] if client else []
+    return judge(AGENT._replace(**record), seen, pane, NOW, speaks=speaks, client=client_status(files), **more)
+
+
+@pytest.mark.parametrize(("seen", "pane", "more", "then"), EXPLAINED, ids=[case[3][2] for case in EXPLAINED])
+def test_a_state_has_its_time_its_exit_code_and_why_it_follows(
+    seen: dict[str, dict[str, Any]], pane: dict[str, Any] | None, more: dict[str, Any], then: tuple[Any, ...]
+) -> None:
+    status = judged(seen, pane, **more)
+    assert (status.since, status.exit_code, status.why, status.now) == (*then, NOW)
+
+
+def test_evidence_is_listed_with_the_oldest_first() -> None:
+    seen = events(started=(900, {"pid": 3, "text": "x" * 400}), prompt=950)
+    status = judged(seen, ALIVE, client="busy", last_line="y" * 300, shows={"working": "y"})
+    assert status.evidence == (
+        Evidence("event started", 900, f"pid='3', text={'x' * 300!r}", "starting"),
+        Evidence("event prompt", 950, "", "working"),
+        Evidence("client's status", 960, "busy"),
+        Evidence("tmux", NOW, "process 7 runs (sh)"),
+        Evidence("last line", NOW, "y" * 200, "working"),
+    )
+    menu = judged(events(started=900, ready=910), {**ALIVE, **MENU}, choice=r"^ +\* ", box=r"^> .*\Z")
+    assert menu.evidence[-1] == Evidence("screen", NOW, "* two", "waiting")
+    assert menu.reason == "dialog"
+
+
+@pytest.mark.parametrize(
+    ("pane", "processes", "facts"),
+    [
+        (None, 0, ["no session"]),
+        (None, 2, ["no session", "processes of the agent: 2"]),
+        (DEAD_3, 0, ["the process ended (exit 3)"]),
+        (DEAD_KILLED, 0, ["the process ended (signal 9)"]),
+        (GONE, 0, ["the process ended (tmux does not say how)"]),
+    ],
+)
+def test_tmux_and_the_process_table_are_evidence(pane: dict[str, Any] | None, processes: int, facts: list[str]) -> None:
+    found = judged(events(started=900), pane, processes=processes).evidence
+    assert [(item.source, item.t, item.fact) for item in found[1:]] == [
+        (source, NOW, fact) for source, fact in zip(("tmux", "process table"), facts, strict=False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seen", "now", "noted"),
+    [
+        (events(started=900), NOW, True),
+        (events(started=900, ready=(950, {"by": "title"})), NOW, True),
+        (events(started=900, ready=950), NOW, False),
+        (events(started=957), 960.1, False),
+    ],
+)
+def test_a_client_whose_hooks_do_not_run_is_told(seen: dict[str, dict[str, Any]], now: float, noted: bool) -> None:
+    client = client_status([{"status": "idle", "t": 960}])
+    found = judge(AGENT, seen, ALIVE, now, speaks=True, client=client).evidence
+    assert (Evidence("hooks", now, NO_HOOKS) in found) == noted
+
+
+def test_the_newest_status_file_of_a_client_counts() -> None:
+    found = client_status([{"status": "idle", "t": 5}, {"status": "busy", "t": 7}, {"status": "idle", "t": 6}])
+    assert found and (found.t, found.status, found.dialog) == (7, "busy", False)
+    assert client_status([{"status": "busy"}, {"status": "busy", "t": -1}, {"t": 10**400}]) is None
+
+
+@pytest.mark.parametrize(
+    ("t", "taken"), [(0, 0.0), (1e11 - 1, 1e11 - 1), (1e11, 0.0), (-1, 0.0), (10**400, 0.0), ("7", 0.0), (7, 7.0)]
+)
+def test_a_time_that_no_clock_shows_is_none(t: Any, taken: float) -> None:
+    found = judged({"started": {"kind": "started", "t": t}}, ALIVE).evidence
+    assert [item.t for item in found if item.source == "event started"] == [taken]
+
+
+def test_an_input_box_needs_the_cursor_where_its_client_shows_it() -> None:
+    screen = "one\n> two"
+    assert input_box(screen, None, "^> ", False) and input_box(screen, 1, "^> ", True)
+    assert not input_box(screen, 0, "^> ", True) and not input_box(screen, None, "^> ", True)
+    assert not input_box("one", 0, "^> ", False)
+
+
+def test_a_changed_record_and_repository_are_explained() -> None:
+    alarms = (Alarm("cwd", "/a", "/b"), Alarm("result", "", "x"))
+    assert changed(alarms, 5.0) == [
+        Evidence("record", 5.0, "cwd is '/b' on its host, muster wrote '/a'; ignored"),
+        Evidence("result", 5.0, "result.json was not written by this agent's own submit; it does not count"),
+    ]
+    assert repository((Alarm("hook", "a", "b"), Alarm("filter", "", "b")), 5.0) == [
+        Evidence("repository", 5.0, "hook changed since the agent was created"),
+        Evidence("repository", 5.0, "filter is new since the agent was created"),
+    ]
+
+
+def test_the_last_line_that_looks_so_is_added_to_the_evidence() -> None:
+    status = judged(events(started=900, prompt=950), ALIVE)
+    added = screened(status, " retrying 1\n retrying 2 \nother", "retry")
+    assert added.evidence == (*status.evidence, Evidence("screen", NOW, "retrying 2"))
+    assert added._replace(evidence=status.evidence) == status
+    assert screened(status, "other", "retry") == status == screened(status, "retrying", "")
+    assert screened(status, "retry" + "x" * 300, "retry").evidence[-1].fact == "retry" + "x" * 195
+
+
+def test_the_last_word_is_the_first_line_of_the_newest_thing_said() -> None:
+    said = events(prompt=(9, {"text": "no"}), tool=(3, {"name": "Bash", "detail": "ls"}), error=(2, {"text": "old"}))
+    assert last_word(said) == "Bash: ls"
+    assert last_word({**said, **events(turn_end=(4, {"text": " one\ntwo"}))}) == "one"
+    assert last_word(events(limit=(1, {"tool": "T", "text": "full"}), ask=(0, {"text": "x"}))) == "T: full"
+    assert last_word(events(permission=(5, {"tool": "T"}), error=(6, {"text": "bad"}))) == "bad"
+    assert last_word(events(prompt=(9, {"text": "no"}))) == ""
+
+
+def test_the_question_of_a_waiting_agent_is_whole() -> None:
+    asked = events(started=900, ask=(910, {"text": "one\ntwo "}), permission=(905, {"tool": "T", "detail": "ls"}))
+    status = judged(asked, ALIVE)
+    assert question(status, asked) == "one\ntwo"
+    asked = {**asked, **events(permission=(920, {"name": "N", "tool": "T", "text": "x", "detail": "ls"}))}
+    assert question(status, asked) == "N: T: x: ls"
+    assert question(status, events(limit=(1, {"text": "full"}))) == "full"
+    assert question(status, {}) == ""
+    assert question(status._replace(state="ready"), asked) == ""
