@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# clone URL DIR BRANCH BASE: a repository from elsewhere, by this host's own git and its credentials.
+# clone URL DIR BRANCH BASE: clone a remote repository with this host's git and credentials.
 umask "$mu_umask"
 GIT_TERMINAL_PROMPT=0
 export GIT_TERMINAL_PROMPT

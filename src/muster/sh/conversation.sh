@@ -1,6 +1,6 @@
 # shellcheck shell=sh
-# conversation ID LIMIT: the last LIMIT bytes of the transcript that the agent's client keeps; of one that was destroyed, the
-# copy that `destroy` made (see trash.sh).
+# conversation ID LIMIT: print the last LIMIT bytes of the transcript that the agent's client keeps, or, for a destroyed agent,
+# of the copy that `destroy` made (see trash.sh).
 mu_dir=$mu_home/agents/$1
 [ -d "$mu_dir" ] || mu_dir=$mu_home/trash/$1/agent
 if [ -h "$mu_dir" ] || [ -h "$mu_dir/session" ] || [ -h "$mu_dir/session/client.jsonl" ]; then exit 0; fi

@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# doctor [PROGRAM]…: one line for each part that is here, with what was found; for each PROGRAM of a client, its version.
+# doctor [PROGRAM]…: print a line for each part that is installed, and the version of each PROGRAM of a client.
 said() { printf '%s %s\n' "$1" "$(printf %s "$2" | tr '\n' ' ')"; }
 if command -v git >/dev/null; then
 	said git "$(git --version)"

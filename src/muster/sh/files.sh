@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# files WORKDIR PATTERN…: plain files of a work dir as a tar; a folder stands for what is in it. No link is followed.
+# files WORKDIR PATTERN…: send plain files of a work dir as a tar; a folder means its contents. Links are not followed.
 [ ! -h "$1" ] || die 1 "the work dir was replaced by a link: $1"
 cd "$1" || die 1 "the work dir is gone: $1"
 shift
@@ -16,5 +16,5 @@ for mu_pattern; do
 	done
 	unset IFS
 done
-# Where nothing matches there is nothing to send; a name with a newline in it cannot be sent.
+# Without a match nothing is sent; names with newlines cannot be sent.
 [ ! -s "$mu_list" ] || tar -cf - -T "$mu_list"

@@ -1,6 +1,6 @@
 # shellcheck shell=sh
-# get ID NAME…: those files of an agent's folder that exist, as a tar; from the trash when it is there.
-# Of a file that has grown beyond all caps (only an agent itself can do that) the end is sent.
+# get ID NAME…: send those files of an agent's folder that exist as a tar, also from the trash.
+# Of a file larger than any that muster writes (an agent must have made it so) only the end is sent.
 mu_id=$1 mu_cap=134217728
 shift
 mu_enter "$mu_id" trash
@@ -15,7 +15,7 @@ while [ "$mu_count" -gt 0 ]; do
 done
 [ $# -gt 0 ] || exit 0
 mu_large=$(find "$@" -prune -size +$((mu_cap / 512)))
-# A live agent replaces its files while they are read, which tar tells with 1; each one is whole all the same.
+# tar exits with 1 if a live agent replaces files while they are read; each file is complete nevertheless.
 if [ -z "$mu_large" ]; then
 	tar -cf - -- "$@" || [ $? -eq 1 ]
 	exit 0

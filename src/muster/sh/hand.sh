@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# hand ID NAME < content: put one file into an agent's folder; it appears there whole, in the place of what was there.
+# hand ID NAME < content: put one file into an agent's folder. It appears complete and replaces a former one.
 mu_enter "$1"
 mu_half=.$2.$$
 rm -rf "$mu_half"

@@ -1,3 +1,3 @@
 # shellcheck shell=sh
-# home: where this host keeps muster's state.
+# home: print the state folder of this host.
 cd "$mu_home" && pwd -P

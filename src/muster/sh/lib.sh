@@ -2,7 +2,7 @@
 # Shared by every script that runs on a host. $1 is the state folder there, or empty.
 # Names begin with mu_ so that nothing of the caller's environment is overwritten.
 set -eu
-# What programs say is matched in English. What belongs to the user runs in the user's own locale, see mu_users_locale.
+# Output of programs is matched in English. The user's own programs run in the user's locale, see mu_users_locale.
 mu_lc_all=${LC_ALL-} mu_lc_set=${LC_ALL+1}
 LC_ALL=C
 export LC_ALL
@@ -22,10 +22,10 @@ die() {
 
 mu_users_locale() { if [ -n "$mu_lc_set" ]; then LC_ALL=$mu_lc_all; else unset LC_ALL; fi; }
 
-# Wait until these files and folders are on the disk; a system that cannot do that for some does it for all.
+# Wait until these files and folders are on the disk; where sync takes no arguments, it waits for all files.
 mu_sync() { sync -- "$@" 2>/dev/null || sync; }
 
-# Anybody may have made a folder of that name in /tmp, or a link.
+# Another user may have made a folder or link of that name in /tmp.
 mu_is_ours() { [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2>/dev/null)" ]; }
 
 # A socket path must stay under 108 bytes: deep state folders get a short one.
@@ -39,7 +39,7 @@ if [ "${#mu_sock}" -gt 100 ]; then
 	mu_sock=$mu_short/$(printf %s "$mu_home" | cksum | tr -d ' ').sock
 fi
 
-# tmux makes its socket again when it is told to: whatever cleans /tmp may have removed it under a live server.
+# If the socket of a live server was removed, for example by a cleaner of /tmp, tmux makes it again on USR1.
 if [ ! -S "$mu_sock" ] && [ -f "$mu_home/tmux.pid" ] && read -r mu_server <"$mu_home/tmux.pid"; then
 	case $mu_server in
 	'' | *[!0-9]*) ;;
@@ -56,18 +56,18 @@ fi
 
 mu_tmux() { (mu_users_locale && exec tmux -S "$mu_sock" "$@"); }
 
-# The id of the agent that each process on this machine belongs to, by its environment: a line per process.
+# Print a line per process of an agent on this machine: the id of the agent, read from the environment.
 mu_processes() {
 	[ -r /proc/self/environ ] || return 0
 	LC_ALL=C grep -hozs '^MUSTER_AGENT_ID=[A-Za-z0-9_-]*$' /proc/[0-9]*/environ | tr '\0' '\n' | sed 's/^MUSTER_AGENT_ID=//'
 }
 
-# Like bin/event of an agent, but without a process for each step and without running what the agent can change.
+# Do what an agent's bin/event does, but with fewer processes and without running a file that the agent can change.
 mu_event() { # DIR KIND
 	mu_now=$(date +%s.%N)
 	case $mu_now in *N) mu_now=${mu_now%.*} ;; esac
 	mu_line="{\"t\":$mu_now,\"kind\":\"$2\"}"
-	# Only into a plain file: what the agent put in its place could be a pipe that nobody reads, or a link to a file of the user's.
+	# Write only to a plain file: the agent may have replaced it by a pipe without a reader or a link to a user's file.
 	if [ -h "$1/events.jsonl" ] || { [ -e "$1/events.jsonl" ] && [ ! -f "$1/events.jsonl" ]; }; then rm -rf "$1/events.jsonl"; fi
 	if [ -d "$1/ev/$2" ] && [ ! -h "$1/ev/$2" ]; then rm -rf "$1/ev/$2"; fi
 	[ ! -h "$1/ev" ] || return 1
@@ -80,8 +80,8 @@ mu_event() { # DIR KIND
 # shellcheck disable=SC2034  # for the scripts that stand behind
 mu_own='#{?@pane,#{==:#{@pane},#{pane_id}},1}'
 
-# Print the path of the transcript that the client of the agent with the folder DIR keeps. The agent could name any file of the
-# user's as its transcript, so outside DIR only a file that is named as clients name conversations counts: by a UUID.
+# Print the path of the transcript that the client of the agent with the folder DIR keeps. An agent could name any of the user's
+# files as its transcript, so outside DIR only files that clients name by a UUID are accepted.
 mu_transcript() { # DIR
 	if [ -h "$1" ] || [ -h "$1/ev" ] || [ -h "$1/ev/session" ]; then return 0; fi
 	mu_file=$(sed -n 's/.*"where":"\([^"\\]*\)".*/\1/p' "$1/ev/session" 2>/dev/null | head -n 1) || mu_file=
@@ -100,8 +100,8 @@ mu_transcript() { # DIR
 	[ ! -f "$mu_file" ] || [ -h "$mu_file" ] || [ -h "${mu_file%/*}" ] || printf '%s\n' "$mu_file"
 }
 
-# Go to the folder of an agent, or with `trash` to the one of an agent that was destroyed. An agent may have put a link in the
-# place of its folder: muster neither reads nor writes what that leads to.
+# Enter the folder of an agent, or with `trash` that of a destroyed agent. An agent may have replaced its folder by a link, which
+# is never followed.
 mu_enter() { # ID [trash]
 	for mu_dir in "$mu_home/agents/$1" ${2:+"$mu_home/trash/$1/agent"}; do
 		[ ! -h "$mu_dir" ] || die 1 "$mu_dir was replaced by a link"
@@ -123,7 +123,7 @@ mu_go() { # ID
 	return 1
 }
 
-# Whether a path below the current folder leads through a link.
+# Return whether a path below the current folder leads through a link.
 mu_linked() { # PATH
 	mu_rest=$1
 	while :; do

@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# unpack DIR [< tar]: into a folder that is made if need be; --make only makes it.
+# unpack DIR [< tar]: unpack into a folder, which is created if needed; --make only creates it.
 umask "$mu_umask"
 mkdir -p "$1"
 [ "${2:-}" = --make ] || tar -xf - -C "$1"

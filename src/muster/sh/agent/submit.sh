@@ -1,7 +1,7 @@
 #!/bin/sh
-# submit: how an agent says that its task has ended, and how. It checks what is said, copies artifacts into the agent's folder and
-# writes $MUSTER_RESULT: one line of ASCII JSON, there in whole or not at all, sealed with the key of its agent. What it says is a claim,
-# so all of it is checked again where the result is harvested (docs/result.md).
+# submit: an agent calls this to report that its task has ended, and how. It checks the report, copies artifacts into the agent's
+# folder and writes $MUSTER_RESULT atomically: one line of ASCII JSON, sealed with the agent's key. The report is only a claim, so
+# it is checked again when the result is harvested (docs/result.md).
 LC_ALL=C
 export LC_ALL
 unset CDPATH
@@ -35,7 +35,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 plain() { printf %s "$1" | tr -d '\000-\037\177' | head -c 400; }
-# wrong WHAT [DO]: nothing is submitted; the words of the call are off.
+# wrong WHAT [DO]: report a usage error; nothing is submitted.
 wrong() {
 	printf 'submit: %s\n' "$(plain "$1")" >&2
 	printf '  %s\n' "$(plain "${2:-submit --help shows how it is written}")" >&2
@@ -48,7 +48,7 @@ fail() {
 
 # json < TEXT: a JSON string. With NAMES=1 the lines of TEXT are names: strings with commas between, and exit code
 # 3 for a control character, 4 for bytes that are no UTF-8, 5 for a name that is too long. Else such bytes become U+FFFD.
-# It sees numbers only: no awk has an opinion on those.
+# awk gets only numbers, because implementations differ in how they treat bytes.
 json() {
 	od -A n -v -t u1 | awk -v names="${1:-0}" '
 function put(code) {
@@ -101,7 +101,7 @@ said() {
 }
 blank() { [ "$(($(tr -d ' \t\r\n\000' <"$1" | wc -c)))" = 0 ]; }
 keep() { printf %s "$2" >"$tmp/$1" || fail "cannot write to $tmp"; }
-# good_name NAME: may it stand in a result?
+# good_name NAME: return whether a name may appear in a result.
 good_name() {
 	case $1 in *"$newline"*) wrong "there is a new line in the name $1" "rename the file" ;; esac
 	printf '%s\n' "$1" | json 1 >/dev/null
@@ -114,7 +114,7 @@ good_name() {
 	esac
 }
 
-# real PATH: where it is when all symlinks are followed.
+# real PATH: print the path with all symlinks resolved.
 real() {
 	at=$1 links=0
 	until [ -d "$at" ]; do
@@ -134,7 +134,7 @@ copy() { # FROM NAME
 	[ "$files" -le "$file_most" ] || wrong "the artifacts are more than $file_most files" "name fewer of them, or pack them into one file"
 	case $2 in */*) mkdir -p -- "$tmp/artifacts/${2%/*}" || fail "cannot write to $tmp" ;; esac
 	if [ ! -f "$1" ] || [ -h "$1" ]; then wrong "$2 is no longer a plain file" "submit again when nothing changes it any more"; fi
-	# Of a file that is endless, or grows while it is read, no more than that is taken.
+	# Limit the copy, because a file may be endless or grow while it is read.
 	head -c "$((bytes_most + 1 - total))" <"$1" >"$tmp/artifacts/$2" 2>/dev/null || fail "cannot copy $2"
 	total=$((total + $(wc -c <"$tmp/artifacts/$2")))
 	[ "$total" -le "$bytes_most" ] || wrong "the artifacts are larger than 200 MB together (with $2)" "name fewer or smaller files"
@@ -192,7 +192,7 @@ artifact() {
 	printf '%s\n' "$name" >>"$tmp/names" || fail "cannot write to $tmp"
 }
 
-# Read twice: first what is said, then, when all of that is right, the artifacts.
+# Options are read twice: first to check everything, then to copy the artifacts.
 options() { # ROUND WORD…
 	round=$1
 	shift
@@ -286,7 +286,7 @@ options artifacts "$@"
 ) >"$part" || fail "cannot write to $dir"
 seal=''
 if [ -n "${MUSTER_RESULT_KEY:-}" ]; then
-	# It tells this agent's result from one that another agent wrote here. In / no repository chooses another kind of hash.
+	# The seal shows that this agent wrote the result. git runs in /, so that no repository selects another hash.
 	seal=$({ printf '%s\n' "$MUSTER_RESULT_KEY" && cat "$part"; } | (unset GIT_DIR && cd / && git hash-object --stdin)) || fail "git does not work here"
 fi
 printf '%s}\n' "${seal:+,\"seal\":\"$seal\"}" >>"$part" || fail "cannot write to $dir"
