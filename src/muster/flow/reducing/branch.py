@@ -1,6 +1,6 @@
-"""The branch that is delivered: all that is no implementation first, then each implementation as a commit of its own.
+"""Make the commits of the branch: first everything that is no implementation, then each implementation in a commit of its own.
 
-Its last tree is the tree that was tested, and its messages are made of what agents said: nothing in them passes for anything else.
+The last tree is the tree that was tested. The messages contain text of agents, which is quoted so that none of it passes for a trailer.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ SUBJECT_MOST = 72
 BODY_MOST = 4000
 VALUE_MOST = 500
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,40}\Z")
-#: What git, and who reads its mail, takes for a trailer or for the end of the message.
+#: Lines that git, or a program that reads patches from mail, takes for a trailer or for the end of the message.
 _SPECIAL = re.compile(r"\s*[A-Za-z0-9-]+\s*:|---|diff -|From |\(cherry picked")
 
 
 class Applied(NamedTuple):
-    """A piece, and the tree it led to."""
+    """A piece, and the tree after it was applied."""
 
     piece: Piece
     place: int
-    """In the order of importance."""
+    """Its place in the order of importance."""
     tree: str
     resolved: bool
 
@@ -36,9 +36,9 @@ class Applied(NamedTuple):
 def build(
     git: Repository, base: str, tree: str, applied: Sequence[Applied], kind: Callable[[str], str], run: str
 ) -> tuple[str, dict[str, str]]:
-    """Make the commits on `base`, whose tree is `tree`; returns the last one, and where each piece is (empty: nothing was left of it).
+    """Make the commits on `base`, whose tree is `tree`. Return the last one, and the commit that has each piece (empty: nothing was left of it).
 
-    They are the same whenever they are made of the same. Nothing points to them yet.
+    The same input gives the same commits. No ref points to them yet.
     """
     trees = [tree, *(one.tree for one in applied)]
     *deltas, whole = git.changes([*pairwise(trees), (tree, trees[-1])])
@@ -59,7 +59,7 @@ def build(
         steps.append(Step(own[number], _fix(applied[number], members, names, run), date + len(steps)))
     if not steps:
         return "", dict.fromkeys(homes, "")
-    # Where one kind of path took the place of the other, the parts do not add up to the whole by themselves.
+    # If a path of one kind replaced a path of the other, the parts alone do not add up to the whole.
     steps[-1] = steps[-1]._replace(tree=trees[-1])
     commits = git.chain(base, steps)
     where = dict(zip([*([-1] if others else []), *heads], commits, strict=True))
@@ -67,13 +67,13 @@ def build(
 
 
 def _homes(applied: Sequence[Applied], heads: Sequence[int], others: bool) -> dict[str, int | None]:
-    """The number of the commit that has each piece: -1 is the one with what is no implementation."""
+    """Return the number of the commit that has each piece; -1 is the first commit, with what is no implementation."""
     homes: dict[str, int | None] = {}
     for number, one in enumerate(applied):
         piece = one.piece
         if number in heads:
             homes[piece.name] = number
-        elif piece.implementation:  # others had brought it: equal ones, or a larger patch
+        elif piece.implementation:  # others had brought it: an equal one, or a larger one
             before = [head for head in heads if head < number]
             same = (head for head in before if applied[head].piece.part == piece.part)
             near = (head for head in before if applied[head].piece.paths & piece.paths)
@@ -84,8 +84,10 @@ def _homes(applied: Sequence[Applied], heads: Sequence[int], others: bool) -> di
 
 
 def proofs(git: Repository, applied: Sequence[Applied]) -> dict[str, str]:
-    """Of each piece: `present` if merging it into the last tree changes nothing, `resolved` if its conflict was
-    resolved by somebody, `changed by NAME` if a later one that knew it or was resolved went on from there, else `not shown`.
+    """Return the proof that each piece is in the branch.
+
+    `present`: merging it into the last tree changes nothing. `resolved`: its conflict was resolved. `changed by NAME`: a later piece that
+    required it, or whose conflict was resolved, changed the same paths. Else `not shown`.
     """
     last = applied[-1].tree
     sides = [(one.piece.before, one.piece.after) for one in applied]
@@ -134,7 +136,7 @@ def _trailers(unit: Unit) -> Iterable[tuple[str, str]]:
 
 
 def message(title: str, name: str, middle: Iterable[str], trailers: Iterable[tuple[str, str]]) -> bytes:
-    """A trailer with an odd key or without a value is left out."""
+    """Return a commit message. A trailer with an invalid key or without a value is left out."""
     subject = _line(title) or _line(name)
     if len(subject) > SUBJECT_MOST:
         subject = subject[: SUBJECT_MOST - 1].rstrip() + "…"
@@ -143,7 +145,7 @@ def message(title: str, name: str, middle: Iterable[str], trailers: Iterable[tup
 
 
 def paragraphs(text: str) -> str:
-    """Text of an agent for the middle of a message."""
+    """Return text of an agent for the body of a message, without lines that pass for something else."""
     cut = text if len(text) <= BODY_MOST else text[:BODY_MOST] + "…"
     lines = [_clean(line).rstrip() for line in re.split("\r?\n|[\r\v\f\x85\u2028\u2029]", cut)]
     quoted = "\n".join(f"> {line}" if _SPECIAL.match(line) else line for line in lines)

@@ -22,7 +22,7 @@ from .gate import Tester, Verdict, Verdicts
 from .journal import Journal
 from .patches import touch
 from .trees import Repository
-from .units import UNCHANGED, LeftOut, Pair, Piece, Unit, collapsed, foreseen, pieces, ranked
+from .units import UNCHANGED, LeftOut, Pair, Piece, Unit, collapse, predict_conflicts, rank, read_pieces
 
 #: Units in the first batch, and at most in a later one.
 BATCH_FIRST = 8
@@ -102,11 +102,11 @@ def integrate(
     if not tree:
         raise NotFound(f"there is no commit {shown(base)} in the repository")
     movable(git, run)
-    found, left = pieces(git, units, kind)
-    reasons = ranked(found := collapsed(git, found), order)
+    found, left = read_pieces(git, units, kind)
+    reasons = rank(found := collapse(git, found), order)
     by_name = {piece.name: piece for piece in found}
     queue = [by_name[name] for name in reasons]
-    graph = foreseen(git, queue)
+    graph = predict_conflicts(git, queue)
     say({"kind": "ranked", "units": len(units), "order": list(reasons), "conflicts": len(graph)})
     journal = Journal(os.path.join(folder, "journal"))
     journal.begin()

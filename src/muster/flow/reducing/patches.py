@@ -1,7 +1,7 @@
-"""What a patch changes, line by line: which patches are equal, which get in each other's way, which stand on another.
+"""Compare patches line by line: which are equal, which touch the same lines, and which build on another.
 
-Pure: it reads what `git diff-tree` printed. Paths are text with undecodable bytes as surrogates. Where lines cannot be compared (binary
-or huge files, modes, types) a change is *opaque*: it is about the whole file.
+Pure functions of what `git diff-tree` printed. Paths are text with undecodable bytes as surrogates. If lines cannot be compared (binary
+or huge files, modes, types), a change is *opaque*: it counts as a change of the whole file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 ABSENT = "000000"
 SUBMODULE = "160000"
-#: A file with more hunks is opaque: comparing them would take longer than it is worth.
+#: A file with more hunks is opaque: comparing them would take too long.
 HUNKS_MOST = 1000
 _END = 1 << 60
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
@@ -30,9 +30,9 @@ class Hunk(NamedTuple):
     at: int
     until: int
     text: str
-    """A digest of what went and what came."""
+    """A digest of the removed and the added lines."""
     marked: bool
-    """A line of a conflict marker came."""
+    """True if an added line is a conflict marker."""
 
 
 class Change(NamedTuple):
@@ -42,7 +42,7 @@ class Change(NamedTuple):
     old: str
     new: str
     hunks: tuple[Hunk, ...] | None = None
-    """None: opaque."""
+    """None if the change is opaque."""
 
     @property
     def size(self) -> int:
@@ -53,7 +53,7 @@ Lines = dict[tuple[str, str], tuple[Hunk, ...]]
 
 
 def raw(data: bytes) -> list[list[Change]]:
-    """The changes of each pair that `diff-tree --stdin --raw -z` was given, all of them opaque."""
+    """Return the changes of each pair that `diff-tree --stdin --raw -z` was given, all of them opaque."""
     pairs: list[list[Change]] = []
     at = 0
     while at < len(data):
@@ -71,7 +71,7 @@ def raw(data: bytes) -> list[list[Change]]:
 
 
 def lines(data: bytes) -> Lines:
-    """The hunks between two blobs, for every two in a patch that was made with `-U0 --full-index`."""
+    """Return the hunks between each two blobs of a patch that was made with `-U0 --full-index`."""
     found: dict[tuple[str, str], list[Hunk]] = {}
     rest = data.split(b"\n")
     here: list[Hunk] = []
@@ -81,7 +81,7 @@ def lines(data: bytes) -> Lines:
         at += 1
         if line.startswith(b"index "):
             old, _, new = line.split(b" ")[1].decode().partition("..")
-            here = found[old, new] = []  # the same two may come again, in another patch
+            here = found[old, new] = []  # the same two blobs may occur in several patches
         elif match := _HUNK.match(line):
             a, b, c, d = (int(number) if number is not None else 1 for number in match.groups())
             begin, left = at, b + d
@@ -89,20 +89,20 @@ def lines(data: bytes) -> Lines:
                 left -= rest[at][:1] != b"\\"
                 at += 1
             text = rest[begin:at]
-            start, to = a - (b > 0), c - (d > 0)  # git counts from 1, and of no lines names the one before
+            start, to = a - (b > 0), c - (d > 0)  # git counts from 1, and for an empty range names the line before it
             digest = hashlib.sha1(b"\n".join(text), usedforsecurity=False).hexdigest()
             here.append(Hunk(start, start + b, to, to + d, digest, any(map(_MARKER.match, text))))
     return {blobs: tuple(hunks) for blobs, hunks in found.items() if 0 < len(hunks) <= HUNKS_MOST}
 
 
 def detailed(change: Change, known: Lines) -> Change:
-    """The change with its hunks, if it is one of lines only."""
+    """Return the change with its hunks, if only lines changed."""
     kept = ABSENT in (change.old_mode, change.new_mode) or change.old_mode == change.new_mode
     return change._replace(hunks=known.get((change.old, change.new))) if kept else change
 
 
 def key(changes: Iterable[Change]) -> str:
-    """Equal for patches that do the same, wherever in the file and on whatever base; empty for one that does nothing."""
+    """Return a digest that is equal for patches that do the same, at any place of the file and on any base; empty for an empty patch."""
     parts = sorted(
         (c.path, c.old_mode, c.new_mode, *((h.text for h in c.hunks) if c.hunks else (c.old, c.new))) for c in changes
     )
@@ -110,7 +110,7 @@ def key(changes: Iterable[Change]) -> str:
 
 
 def touch(one: Change, other: Change) -> bool:
-    """Whether two changes of one path get in each other's way: lines overlap or are neighbours, and are not changed alike."""
+    """Return whether two changes of one path touch: their lines overlap or are neighbours, and are not changed in the same way."""
     if one[1:] == other[1:]:
         return False
     if one.old != other.old or one.hunks is None or other.hunks is None:
@@ -122,8 +122,8 @@ def touch(one: Change, other: Change) -> bool:
     )
 
 
-def foresee(patches: Mapping[str, Sequence[Change]]) -> dict[tuple[str, str], list[str]]:
-    """The pairs of patches that may conflict, in the order of the patches, and in which paths."""
+def may_conflict(patches: Mapping[str, Sequence[Change]]) -> dict[tuple[str, str], list[str]]:
+    """Return the pairs of patches that may conflict, in the order of the patches, each with the paths."""
     by_path: dict[str, list[tuple[str, Change]]] = defaultdict(list)
     for name, changes in patches.items():
         for change in changes:
@@ -136,7 +136,7 @@ def foresee(patches: Mapping[str, Sequence[Change]]) -> dict[tuple[str, str], li
                 found[a, b].append(path)
         for above in _above(path):
             for a, one in by_path.get(above, ()):
-                for b, other in all_here:  # a file where another needs a folder
+                for b, other in all_here:  # one makes a file where the other needs a directory
                     if a != b and ABSENT not in (one.new_mode, other.new_mode):
                         found[(a, b) if place[a] < place[b] else (b, a)].append(path)
     return dict(sorted(found.items(), key=lambda item: (place[item[0][1]], place[item[0][0]])))
@@ -149,8 +149,9 @@ def _above(path: str) -> Iterable[str]:
 
 
 def dependencies(deltas: Sequence[Sequence[Change]], wanted: Sequence[Sequence[Change]]) -> list[list[int]]:
-    """For each step of a history the earlier steps it stands on: it changes their lines or neighbours of them, or leaves to
-    them what its own patch (`wanted`) would have changed too.
+    """Return for each step of a history the earlier steps that it depends on.
+
+    It depends on a step if it changes lines of it or neighbours of these, or if that step did a part of what its own patch (`wanted`) does.
     """
     owned: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     first: dict[tuple[str, str], int] = {}
@@ -185,7 +186,7 @@ def _texts(change: Change) -> Iterable[str]:
 
 
 def _moved(line: int, hunks: Sequence[Hunk], end: bool) -> int:
-    """Where a line boundary is after the hunks; one inside of a hunk goes to its edge."""
+    """Return where a boundary between lines is after the hunks; one inside of a hunk moves to its edge."""
     shift = 0
     for hunk in hunks:
         if hunk.end <= line and hunk.start < line:

@@ -1,7 +1,7 @@
-"""The change of a branch on top of the commit that it should start from.
+"""Move the change of a branch onto the commit that it should start from.
 
-An agent may reset, amend or squash commits that it was given. What leads from its base to its tip would then take commits of the user's
-back, so only what the branch itself did since it parted is taken.
+An agent may reset, amend or squash commits that it was given. The difference between its base and its tip would then revert commits of the
+user. So only what the branch itself changed since it diverged is taken.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class Onto(NamedTuple):
 
     commit: str
     moved: bool = False
-    """The branch did not descend from the base, and its changes were applied again."""
+    """True if the branch did not descend from the base and its changes were applied again."""
     reason: str = ""
 
 
 def onto(fleet: Fleet, run: Run, base: str, tip: str, ref: str, rewritten: bool = True) -> Onto:
-    """Return a commit that has what a branch did, and all of `base`; a new one is held by the ref `ref` of the run.
+    """Return a commit that has `base` and the changes of a branch. The ref `ref` of the run keeps a new one.
 
-    With `rewritten` the branch may hold commits of the base in another form, as after `git commit --amend` or a squash: where its change
-    and theirs meet, it counts as it is if it keeps most of their lines. Otherwise a conflict is a reason against it.
+    With `rewritten`, the branch may have commits of the base in another form, as after `git commit --amend` or a squash. Where its changes
+    and theirs conflict, its version counts if it keeps most of their lines. Otherwise a conflict is a reason against the branch.
     """
     repo = run.info.repo
     before = git.text(fleet.local, repo, "merge-base", base, tip)
@@ -62,7 +62,7 @@ def onto(fleet: Fleet, run: Run, base: str, tip: str, ref: str, rewritten: bool 
 
 
 def _lines(fleet: Fleet, repo: str, commit: str, path: str) -> Counter[bytes] | None:
-    """The lines of a file that are not empty, each with its number of times; None where there is no text."""
+    """Return the lines of a file that are not empty, each with how often it occurs; None if it is no text."""
     if not commit:
         return Counter()
     data = git.run(fleet.local, repo, "cat-file", "blob", f"{commit}:{path}").stdout
@@ -72,7 +72,7 @@ def _lines(fleet: Fleet, repo: str, commit: str, path: str) -> Counter[bytes] | 
 
 
 def _keeps(before: Counter[bytes] | None, base: Counter[bytes] | None, tip: Counter[bytes] | None) -> bool:
-    """Whether a file has most of what the user's commits added to it, and little of what they removed."""
+    """Return whether a file has most of the lines that the user's commits added to it, and few of those that they removed."""
     if before is None or base is None or tip is None or not tip:
         return False
     added, removed = base - before, before - base

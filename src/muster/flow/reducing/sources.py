@@ -1,6 +1,4 @@
-"""Agents and branches that no run has made become the tasks of one: each is brought onto the commit that the run starts from, and from
-there on it is verified and integrated like every other.
-"""
+"""Make a run of agents and branches that belong to none: each becomes a task, moved onto the commit that the run starts from."""
 
 from __future__ import annotations
 
@@ -21,13 +19,13 @@ from ..run import git, tasks
 from ..run.directory import Run
 from ..run.records import AttemptAgent, Outcome, RunInfo
 from ..run.tasks import Task
-from . import rebase as onto
+from . import rebase
 
 ROLE = "branch"
 
 
 class Source(NamedTuple):
-    """An agent, by its address, or a branch, by its commit."""
+    """An agent with its address, or a branch with its commit."""
 
     name: str
     address: str = ""
@@ -35,7 +33,10 @@ class Source(NamedTuple):
 
 
 def sources(fleet: Fleet, repo: str, names: Sequence[str]) -> list[Source]:
-    """What is meant by names and globs of agents, and by names of branches. Agents come first; nothing is guessed."""
+    """Return the agents and branches with these names (globs for agents). If both have a name, the agent is meant.
+
+    Raises NotFound if a name matches neither.
+    """
     found: dict[str, Source] = {}
     for name in names:
         commit = git.text(
@@ -43,7 +44,7 @@ def sources(fleet: Fleet, repo: str, names: Sequence[str]) -> list[Source]:
         )
         try:
             chosen, errors = fleet.select([name])
-        except UsageError as error:  # no name that an agent can have
+        except UsageError as error:  # agents cannot have such a name
             chosen, errors = [], [error]
         if not chosen and not commit:
             known = f"{errors[0].hint}; " if errors and errors[0].hint else ""
@@ -106,10 +107,9 @@ def collect(fleet: Fleet, wish: Wish, names: Sequence[str]) -> tuple[Run, bool]:
 
 
 def take(fleet: Fleet, wish: Wish, run: Run, say: start.Say) -> None:
-    """Harvest each of them into its task, once. Agents stay as they are."""
+    """Harvest the commits of each source into its task, once. The agents stay as they are."""
     field = FleetField(fleet, run, wish.map.spec, speaks=True, keep=True)
-    told = [Source(*one) for one in run.info.sources]
-    for task, source in zip(run.tasks(), told, strict=False):
+    for task, source in zip(run.tasks(), (Source(*fields) for fields in run.info.sources), strict=False):
         if any(attempt.final for attempt in run.attempts(task.id)):
             continue
         agent = AttemptAgent(branch=source.name)
@@ -135,15 +135,15 @@ def take(fleet: Fleet, wish: Wish, run: Run, say: start.Say) -> None:
 
 
 def _onto(fleet: Fleet, run: Run, task: Task, branch: Outcome) -> Outcome:
-    """The change of a branch on top of the run's base, as the outcome of its task."""
+    """Return the outcome of a task whose branch was moved onto the base of the run."""
     repo, base, tip = run.info.repo, task.base, branch.tip
     if not tip:
         return branch._replace(outcome="failed", reason="it has no commits")
     words = git.text(fleet.local, repo, "log", "-1", "--format=%B", tip).strip()
     count = git.text(fleet.local, repo, "rev-list", "--count", tip, f"^{base}")
     ended = branch._replace(outcome="ok", commits=int(count or 0), summary=words)
-    found = onto.onto(fleet, run, base, tip, task.id, rewritten=False)
-    if not found.commit:
-        rebase = "" if "in common" in found.reason else ": rebase it"
-        return ended._replace(outcome="failed", reason=f"it {found.reason.removeprefix('it ')}{rebase}")
-    return ended._replace(tip=found.commit)
+    placed = rebase.onto(fleet, run, base, tip, task.id, rewritten=False)
+    if not placed.commit:
+        advice = "" if "in common" in placed.reason else ": rebase it"
+        return ended._replace(outcome="failed", reason=f"it {placed.reason.removeprefix('it ')}{advice}")
+    return ended._replace(tip=placed.commit)

@@ -1,7 +1,7 @@
-"""Merging without a checkout: what an integration asks of git, on trees and commits only.
+"""Merge without a checkout: what an integration asks of git, on trees and commits only.
 
-git runs in a scratch repository that has the objects of the user's but none of its configuration, attributes, hooks and refs, so the
-same trees always give the same merge. New objects go to the user's repository, refs there only by `move`. What a tree means is not known here.
+git runs in a scratch repository that shares the objects of the user's repository but none of its configuration, attributes, hooks and refs.
+So the same trees always give the same merge. New objects are written to the user's repository; its refs are only changed by `move`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 
 class Merge(NamedTuple):
     tree: str
-    """What it comes to; with conflict markers where it could not be merged."""
+    """The merged tree, with conflict markers where there is a conflict."""
     conflicts: dict[str, list[str]]
-    """`MODE BLOB STAGE` of each side, by path; empty when all was merged."""
+    """`MODE BLOB STAGE` of each side, by path; empty if everything could be merged."""
 
     @property
     def paths(self) -> list[str]:
-        """Where the conflicts are. A file that stands where a folder has to be is called `FILE~SIDE` by git."""
+        """The paths with conflicts, without the `~SIDE` that git appends to a file where the other side has a directory."""
         return sorted({path.removesuffix("~accepted").removesuffix("~unit") for path in self.conflicts})
 
 
@@ -57,11 +57,11 @@ class Step(NamedTuple):
     message: bytes
     when: int
     tree: str = ""
-    """What it has to come to, whatever the changes are."""
+    """The tree that the commit gets, whatever the changes are; empty if they decide."""
 
 
 class Repository:
-    """The user's repository at `gitdir`, seen from a scratch one in the folder `scratch`, which is made anew. `host` is this machine."""
+    """The user's repository at `gitdir`, seen from a scratch repository that is made in the directory `scratch`. `host` is this machine."""
 
     def __init__(self, host: Host, gitdir: str, scratch: str) -> None:
         self.host, self.gitdir, self.scratch = host, gitdir, scratch
@@ -70,23 +70,23 @@ class Repository:
         words = ("--path-format=absolute", "--git-common-dir", "--show-object-format")
         common, format = self._call(gitdir, "", "rev-parse", *words).decode("utf-8", "surrogateescape").splitlines()
         self.objects = os.path.join(common, "objects")
-        self.close()  # a killed process may have left it half-made
+        self.close()  # a process that was killed may have left it half made
         self._call(scratch, "", "init", "-q", "--bare", "--template=", f"--object-format={format}")
         with open(os.path.join(scratch, "objects", "info", "alternates"), "wb") as file:
             file.write(_quoted(self.objects) + b"\n")
 
     def close(self) -> None:
-        """Take the scratch repository away."""
+        """Remove the scratch repository."""
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     # Reading
 
     def trees(self, commits: Iterable[str]) -> dict[str, str]:
-        """The tree of each commit; one that is not there, or no commit, is missing in the answer."""
+        """Return the tree of each commit, without names that are no commit of the repository."""
         asked = [commit for commit in dict.fromkeys(commits) if _COMMIT.match(commit)]
         text = "".join(f"{commit}^{{tree}}\n" for commit in asked)
-        told = self._git("cat-file", "--batch-check=%(objectname) %(objecttype)", input=text.encode())
-        rows = [line.split(b" ") for line in told.splitlines()]
+        output = self._git("cat-file", "--batch-check=%(objectname) %(objecttype)", input=text.encode())
+        rows = [line.split(b" ") for line in output.splitlines()]
         return {
             commit: row[0].decode()
             for commit, row in zip(asked, rows, strict=True)
@@ -94,27 +94,27 @@ class Repository:
         }
 
     def empty(self) -> str:
-        """The tree that has nothing in it."""
+        """Return the empty tree."""
         return self._git("hash-object", "-t", "tree", "-w", "--stdin").decode().strip()
 
     def date(self, commit: str) -> int:
-        """When it was committed."""
+        """Return when it was committed, in seconds since 1970."""
         found = re.search(rb"^committer .* (\d+) [-+]\d+$", self._git("cat-file", "commit", commit), re.M)
         return int(found[1]) if found else 0
 
     def changes(self, pairs: Sequence[tuple[str, str]]) -> list[list[Change]]:
-        """What leads from the first tree to the second, for each pair. Raises `GitFailed` when an object is missing."""
+        """Return the changes from the first tree to the second, for each pair. Raises `GitFailed` if an object is missing."""
         if not pairs:
             return []
         text = "".join(f"{old} {new}\n" for old, new in pairs).encode()
         found = patches.raw(self._git(*_DIFF, "--raw", "-z", input=text))
         options = ("-c", f"core.bigFileThreshold={LINES_MOST}")
-        # The way merges compare: what is no conflict here is none there.
+        # Merges compare with this algorithm, so both see the same conflicts.
         known = patches.lines(self._git(*options, *_DIFF, "-p", "-U0", "--histogram", input=text))
         return [[patches.detailed(change, known) for change in one] for one in found]
 
     def readable(self, pairs: Sequence[tuple[str, str]]) -> list[list[Change] | str]:
-        """Like `changes`, but a pair that git cannot read gives what git said."""
+        """Return the changes of each pair as `changes` does, or what git said if it cannot read the pair."""
         try:
             return [*self.changes(pairs)]
         except GitFailed as error:
@@ -126,7 +126,7 @@ class Repository:
     # Merging
 
     def commits(self, wanted: Sequence[tuple[str, str]]) -> list[str]:
-        """A commit without words for each tree and its parent (empty: none); the same one each time."""
+        """Return a commit without a message for each tree and its parent (empty: none); always the same one."""
         missing = [pair for pair in dict.fromkeys(wanted) if pair not in self._made]
         if len(missing) == 1:
             tree, parent = missing[0]
@@ -146,25 +146,25 @@ class Repository:
         return [self._made[pair] for pair in wanted]
 
     def siblings(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
-        """A commit with the second tree of each pair, on one with the first tree: what two of them have in common is that."""
+        """Return a commit with the second tree of each pair, on a commit with the first one, so that two with the same first tree can be merged."""
         roots = self.commits([(before, "") for before, _ in pairs])
         return self.commits([(after, root) for (_, after), root in zip(pairs, roots, strict=True)])
 
     def merge(self, ours: str, theirs: str) -> Merge:
-        """Merge a commit with the sibling `theirs`. Conflict markers say `accepted` and `unit`, whatever the commits are called."""
+        """Merge a commit with its sibling `theirs`. Conflict markers say `accepted` and `unit`."""
         for name, commit in (("accepted", ours), ("unit", theirs)):
             with open(os.path.join(self.scratch, "refs", "heads", name), "w", encoding="ascii") as file:
                 file.write(f"{commit}\n")
         return self._merges([("accepted", "unit")])[0]
 
     def tried(self, pairs: Sequence[tuple[str, str]]) -> list[Merge]:
-        """Many merges of siblings at once, only to see what comes of them: their trees are not kept."""
+        """Return what many merges of siblings come to. Their trees are not kept."""
         return self._merges(pairs, kept=False) if pairs else []
 
     def combined(self, tree: str, sets: Sequence[Sequence[tuple[str, str]]]) -> list[str]:
-        """The tree that `tree` becomes with each set of changes, which are pairs of trees: few calls, however many they are.
+        """Return the tree that `tree` becomes with each set of changes (pairs of trees), in few calls however many there are.
 
-        A change that cannot be merged is left out, and so may be others beside it.
+        A change that cannot be merged is left out, and others of its set may be left out with it.
         """
         sides = list(dict.fromkeys(side for one in sets for side in one))
         if not sides:
@@ -185,8 +185,8 @@ class Repository:
 
     def _merges(self, pairs: Sequence[tuple[str, str]], kept: bool = True) -> list[Merge]:
         text = "".join(f"{ours} {theirs}\n" for ours, theirs in pairs)
-        told = self._git("merge-tree", "--stdin", "--no-messages", "-z", input=text.encode(), kept=kept)
-        words = iter(told.decode("utf-8", "surrogateescape").split("\0"))
+        output = self._git("merge-tree", "--stdin", "--no-messages", "-z", input=text.encode(), kept=kept)
+        words = iter(output.decode("utf-8", "surrogateescape").split("\0"))
         merges = []
         for _ in pairs:
             clean, tree, conflicts = next(words) == "1", next(words), dict[str, list[str]]()
@@ -194,14 +194,14 @@ class Repository:
                 stage, _, path = entry.partition("\t")
                 conflicts.setdefault(path, []).append(stage)
             if not clean and not conflicts:
-                raise GitFailed("git tells of a conflict, and not of what")
+                raise GitFailed("git reports a conflict without a path")
             merges.append(Merge(tree, conflicts))
         return merges
 
     # Writing
 
     def chain(self, base: str, steps: Sequence[Step]) -> list[str]:
-        """The commits of a history on top of `base`, first to last."""
+        """Return the commits of a history on top of `base`, first to last."""
         text = bytearray()
         for number, step in enumerate(steps, 1):
             parent = f":{number - 1}" if number > 1 else base
@@ -218,12 +218,12 @@ class Repository:
         return self._git("fast-import", "--quiet", "--force", input=bytes(text)).decode().split()
 
     def ref(self, name: str) -> str:
-        """The commit a ref of the user's repository is at, or empty."""
-        told = self._call(self.gitdir, "", "for-each-ref", "--format=%(objectname) %(refname)", name).decode()
-        return next((line.split(" ")[0] for line in told.splitlines() if line.split(" ")[1] == name), "")
+        """Return the commit of a ref of the user's repository; empty if there is none."""
+        output = self._call(self.gitdir, "", "for-each-ref", "--format=%(objectname) %(refname)", name).decode()
+        return next((line.split(" ")[0] for line in output.splitlines() if line.split(" ")[1] == name), "")
 
     def move(self, *moves: tuple[str, str, str | None]) -> None:
-        """Set refs of the user's repository, all or none: name, commit, and what it must be at now (empty: nowhere; None: anywhere)."""
+        """Set refs of the user's repository, all or none of them: name, commit, and the old commit (empty: must not exist; None: any)."""
         text = ""
         for name, commit, old in moves:
             expected = "" if old is None else f" {old or '0' * len(commit)}"
@@ -231,10 +231,10 @@ class Repository:
         self._call(self.gitdir, "", "update-ref", "--stdin", input=text.encode())
 
     def checked_out(self, name: str) -> str:
-        """The work tree that has this ref checked out, or empty."""
-        told = self._call(self.gitdir, "", "worktree", "list", "--porcelain", "-z").decode("utf-8", "surrogateescape")
+        """Return the work tree that has this ref checked out; empty if none has."""
+        output = self._call(self.gitdir, "", "worktree", "list", "--porcelain", "-z").decode("utf-8", "surrogateescape")
         where = ""
-        for line in told.split("\0"):
+        for line in output.split("\0"):
             where = line.removeprefix("worktree ") if line.startswith("worktree ") else where
             if line == f"branch {name}":
                 return where
@@ -250,7 +250,7 @@ class Repository:
 
 
 def _quoted(path: str) -> bytes:
-    """As git reads it, whatever is in it."""
+    """Return the path quoted for git, whatever bytes are in it."""
     data = path.encode("utf-8", "surrogateescape")
     plain = (b"%c" % byte if 32 <= byte < 127 and byte not in b'"\\' else b"\\%03o" % byte for byte in data)
     return b'"' + b"".join(plain) + b'"'

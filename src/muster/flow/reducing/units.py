@@ -1,6 +1,6 @@
-"""What tasks came to, before any of it is put together: read, made equal where it is equal, ordered, and looked at for conflicts.
+"""Prepare changes for integration: read them, collapse equal ones, rank them, and predict which of them conflict.
 
-Nothing is applied here and nothing is tested.
+Nothing is applied or tested here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .trees import Repository
 
 IMPLEMENTATION = "implementation"
 UNCHANGED = "nothing changed"
-#: When all units collide with all others, it is enough to know it of so many for each.
+#: Predicted conflicts per unit. If every unit conflicts with every other one, more of them would tell nobody anything.
 PAIRS_MOST = 20
 
 
 class Unit(NamedTuple):
-    """What one task came to: the way from the tree of `base` to the tree of `tip`. Title and body are any text at all."""
+    """The change of one task: what leads from the tree of `base` to the tree of `tip`. Title and body are text of an agent."""
 
     name: str
     base: str
@@ -31,13 +31,13 @@ class Unit(NamedTuple):
     tests: tuple[str, ...] = ()
     """The tests it is known to fix."""
     group: int = 1
-    """How many failures are like the one it fixes."""
+    """The size of the group of similar failures that it belongs to."""
     severity: int = 0
     title: str = ""
     body: str = ""
     trailers: Mapping[str, str] = {}
     requires: tuple[str, ...] = ()
-    """The units that its base contains already."""
+    """The names of the units that its base contains."""
 
 
 class LeftOut(NamedTuple):
@@ -46,17 +46,17 @@ class LeftOut(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two units that do not fit together."""
+    """Two units that conflict."""
 
     one: str
     other: str
     paths: tuple[str, ...]
     sure: bool
-    """Merging them was tried; else they begin at different trees, and their lines only look like it."""
+    """True if merging them was tried. Else they have different bases, and only their lines suggest a conflict."""
 
 
 class Piece(NamedTuple):
-    """A unit that can be applied, and those that are equal to it."""
+    """A unit that can be applied, and the units that are equal to it."""
 
     unit: Unit
     before: str
@@ -64,9 +64,9 @@ class Piece(NamedTuple):
     changes: tuple[Change, ...]
     implementation: tuple[Change, ...]
     whole: str
-    """The same for units that do the same."""
+    """Equal for units with equal changes."""
     part: str
-    """The same for units whose implementation does the same; empty without one."""
+    """Equal for units with equal changes of the implementation; empty if there are none."""
     size: int
     twins: tuple[Unit, ...] = ()
 
@@ -87,10 +87,10 @@ class Piece(NamedTuple):
         return {change.path for change in self.changes}
 
 
-def pieces(
+def read_pieces(
     git: Repository, units: Sequence[Unit], kind: Callable[[str], str]
 ) -> tuple[list[Piece], dict[str, LeftOut]]:
-    """The units that change something, and why the others are left out."""
+    """Return the units that change something, and the reason why each of the others is left out."""
     if len({unit.name for unit in units}) < len(units):
         raise UsageError("two units have the same name")
     trees = git.trees(commit for unit in units for commit in (unit.base, unit.tip))
@@ -122,17 +122,17 @@ def _flaw(changes: Sequence[Change] | str) -> str:
     for change in changes:
         if SUBMODULE in (change.old_mode, change.new_mode):
             return f"it changes the submodule {shown(change.path)}"
-        # Only a tree that was made by hand has them; git would not check them out, or worse.
+        # git itself never makes such a tree. It would refuse to check it out, or worse.
         for part in change.path.split("/"):
             if "".join(filter(str.isprintable, part)).lower().rstrip(". ") in ("", ".git", "git~1"):
                 return f"no work tree can have its path {shown(change.path)}"
     return ""
 
 
-def collapsed(git: Repository, pieces: Sequence[Piece]) -> list[Piece]:
-    """Of equal pieces one remains, with the others as its twins.
+def collapse(git: Repository, pieces: Sequence[Piece]) -> list[Piece]:
+    """Return one piece for each set of equal ones, with the others as its twins.
 
-    Patches that look equal may be about two like places of a file, so each has to merge into the one that remains without a trace.
+    Patches that look equal may change two similar places of a file. So each twin must merge into the one that remains without changing it.
     """
     alike: dict[str, list[Piece]] = defaultdict(list)
     for piece in sorted(pieces, key=lambda piece: (len(piece.unit.requires), -len(piece.tests), *_weight(piece))):
@@ -153,10 +153,10 @@ def collapsed(git: Repository, pieces: Sequence[Piece]) -> list[Piece]:
     return made
 
 
-def ranked(pieces: Sequence[Piece], order: Sequence[str] = ()) -> dict[str, str]:
-    """The names of the pieces, the most important first but none before what it requires, each with the reason.
+def rank(pieces: Sequence[Piece], order: Sequence[str] = ()) -> dict[str, str]:
+    """Return the names of the pieces in their order, each with the reason for its place.
 
-    Those in `order` come first, as they stand there.
+    The most important comes first, but none before a piece that it requires. Those named in `order` come first of all, in that order.
     """
     fixed: dict[str, set[str]] = defaultdict(set)
     for piece in pieces:
@@ -197,17 +197,17 @@ def ranked(pieces: Sequence[Piece], order: Sequence[str] = ()) -> dict[str, str]
 
 
 def _weight(piece: Piece) -> tuple[int, int, int, str]:
-    """Less is more."""
+    """Return the sort key of a piece: smaller is more important."""
     units = (piece.unit, *piece.twins)
     return -max(unit.group for unit in units), -max(unit.severity for unit in units), piece.size, piece.name
 
 
-def foreseen(git: Repository, pieces: Sequence[Piece]) -> tuple[Pair, ...]:
-    """Which of the pieces, in their order, do not fit together; not more than `PAIRS_MOST` for each of them."""
+def predict_conflicts(git: Repository, pieces: Sequence[Piece]) -> tuple[Pair, ...]:
+    """Return pairs of pieces that conflict, in the order of the pieces and at most `PAIRS_MOST` for each on average."""
     by_name = {piece.name: piece for piece in pieces}
     found = [
         (by_name[one], by_name[other], tuple(paths))
-        for (one, other), paths in patches.foresee({piece.name: piece.changes for piece in pieces}).items()
+        for (one, other), paths in patches.may_conflict({piece.name: piece.changes for piece in pieces}).items()
         if not set(by_name[one].names) & set(by_name[other].unit.requires)
     ][: PAIRS_MOST * len(pieces)]
     tried = [number for number, (one, other, _) in enumerate(found) if one.before == other.before]
