@@ -16,7 +16,7 @@ from typing import IO, NamedTuple, Protocol
 from .errors import MusterError, TimedOut, Unreachable
 from .model import Agent, Status, place_name
 
-#: What a stream of a host that was cut off ends with; no command of muster's own does.
+#: Exit code of a stream whose host was cut off; no command of muster itself uses it.
 CUT_OFF = 255
 SH = os.path.join(os.path.dirname(__file__), "sh")
 
@@ -40,18 +40,18 @@ class Host(Protocol):
     ) -> subprocess.CompletedProcess[bytes]: ...
 
     def attach(self, argv: Sequence[str]) -> list[str]:
-        """A local argv that runs `argv` there on the caller's own terminal."""
+        """Return a local argv that runs `argv` there on the caller's terminal."""
         ...
 
     def stream(
         self, argv: Sequence[str], *, stdin: int | IO[bytes] | None = None, stdout: int | IO[bytes] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start `argv` there; its streams are the caller's own unless given."""
+        """Start `argv` there. Streams that are not given are those of the caller."""
         ...
 
 
 def place_of(host: Host) -> str:
-    """Return what names a host in an address, and nothing else does; empty for the user's own machine."""
+    """Return the unique name of a host in addresses; empty for the user's own machine."""
     return "" if host.local else place_name(host.name, host.provider)
 
 
@@ -91,7 +91,7 @@ class CommandHost:
     def run(
         self, argv: Sequence[str], *, input: bytes | IO[bytes] | None = None, timeout: float | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        # A login shell may print something first: what counts begins behind the mark.
+        # A login shell may print something first, so output counts from the mark on.
         mark = os.urandom(8).hex()
         try:
             done = call(self.words(["sh", "-c", _BEGIN, mark, *argv]), input, timeout)
@@ -113,25 +113,25 @@ class CommandHost:
         return subprocess.Popen(self.words(argv), stdin=stdin, stdout=stdout)
 
     def unreachable(self, stderr: bytes) -> Unreachable:
-        """Return the error for a host that did not run a command; `stderr` is what was said instead."""
+        """Return the error for a host that did not run a command; `stderr` is what was printed instead."""
         lines = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
         return Unreachable(
             f"host {place_of(self)} cannot be reached: {lines[-1].strip() if lines else 'no answer'}", self.hint()
         )
 
     def hint(self) -> str:
-        """Return what to type to find out why the host cannot be reached."""
+        """Return a hint: the command that shows why the host cannot be reached."""
         return "muster hosts"
 
     def _end(self, pid: str) -> None:
-        """End a command that ran for too long: there, it does not end with the program that started it from here."""
+        """End a command that ran for too long. On the host it does not end with the local program that started it."""
         if pid.isdigit():
             with contextlib.suppress(MusterError):
                 call(self.words(["sh", "-c", _END, "muster", pid]), b"", 10)
 
 
 def _behind(said: bytes, mark: str) -> tuple[str, bytes]:
-    """Return the number of the process of a command, and what it printed; the number is empty if it did not begin."""
+    """Return the process id of a command and its output; the id is empty if the command did not start."""
     _, _, rest = said.partition(mark.encode() + b" ")
     pid, newline, out = rest.partition(b"\n")
     return (pid.decode("ascii", "replace"), out) if newline else ("", b"")
@@ -143,9 +143,9 @@ class Found(NamedTuple):
     host: Host
     status: Status
     left_out: tuple[str, ...] = ()
-    """Of a new agent: repositories inside the user's tree that git does not track, and that did not come along."""
+    """For a new agent: untracked repositories inside the user's tree, which were not copied."""
     version: str = ""
-    """Of a new agent: the version of its client, where its type states which versions were tested."""
+    """For a new agent: the version of its client, if the type states which versions were tested."""
 
     @property
     def agent(self) -> Agent:
@@ -153,12 +153,12 @@ class Found(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Its place and its id: what tells it from every other agent."""
+        """Its place and id, which identify it."""
         return place_of(self.host), self.agent.id
 
 
 class CommandFailed(MusterError):
-    """A command that had to succeed did not; `code` and `stderr` tell."""
+    """A command failed that had to succeed; see `code` and `stderr`."""
 
     def __init__(self, what: str, code: int, stderr: bytes, hint: str = "") -> None:
         text = stderr.decode("utf-8", "replace").strip()
@@ -170,7 +170,7 @@ class CommandFailed(MusterError):
 def call(
     argv: Sequence[str], input: bytes | IO[bytes] | None, timeout: float | None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a local program with bytes or a file as its input: what every host's `run` comes down to."""
+    """Run a local program with bytes or a file as its input. Every host's `run` ends up here."""
     given = isinstance(input, bytes)
     stdin = subprocess.PIPE if given else subprocess.DEVNULL if input is None else input
     pipe = subprocess.PIPE
@@ -181,7 +181,7 @@ def call(
     try:
         out, err = process.communicate(input if given else None, timeout)  # type: ignore[arg-type]  # bytes, if given
     except BaseException as error:
-        # Its children too: one that holds a pipe open would keep us waiting.
+        # End its children too, because one that holds a pipe open would keep us waiting.
         _end_group(process)
         if isinstance(error, subprocess.TimeoutExpired):
             raise TimedOut(f"{argv[0]} did not end within {timeout:g} s") from error
@@ -190,7 +190,7 @@ def call(
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    # TERM first: git takes its lock files back, and so do the scripts.
+    # TERM first, so that git and the scripts can remove their lock files.
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -201,7 +201,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
             return
         except (subprocess.TimeoutExpired, ValueError):
             continue
-    # Something in another group holds a pipe; it is not waited for.
+    # A process in another group may hold a pipe open; do not wait for it.
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe:
             pipe.close()
@@ -218,12 +218,12 @@ def _text(file: str) -> str:
 
 
 def _body(name: str) -> str:
-    """Return the text of `sh/NAME.sh`, with what all git verbs share in front if it is one of them."""
+    """Return the text of `sh/NAME.sh`, preceded by git.sh if it is a file of git verbs."""
     return (_text("git") if name.startswith("git-") else "") + _text(name)
 
 
 def shell_file(name: str) -> str:
-    """Return the text of `sh/NAME.sh`, with the functions that every script shares in front."""
+    """Return the text of `sh/NAME.sh`, preceded by the functions of lib.sh."""
     return _text("lib") + _body(name)
 
 
@@ -247,7 +247,7 @@ def checked(
     timeout: float | None = None,
     what: str = "",
 ) -> bytes:
-    """Like `script`, but a failure raises `CommandFailed`; returns stdout."""
+    """Do what `script` does and return stdout. A failure raises `CommandFailed`."""
     done = script(host, name, *args, input=input, timeout=timeout)
     if done.returncode:
         raise CommandFailed(what or name, done.returncode, done.stderr)
@@ -260,11 +260,11 @@ class Step(NamedTuple):
     name: str
     words: Sequence[str] = ()
     reads: bool = False
-    """It gets the input of the chain; at most one does."""
+    """Whether it gets the input of the chain; at most one does."""
 
 
 def chain(host: Host, steps: Sequence[Step], *, input: bytes = b"") -> list[subprocess.CompletedProcess[bytes]]:
-    """Run several files of sh/ in one round trip, up to the first that fails. Return what each of those that ran gave."""
+    """Run several files of sh/ in one round trip, up to the first that fails. Return the result of each that ran."""
     mark = os.urandom(8).hex()
     words = [word for step in steps for word in _chained(step)]
     done = host.run(["sh", "-c", _text("chain"), "muster-chain", host.home, mark, _text("lib"), *words], input=input)
@@ -288,18 +288,18 @@ def _chained(step: Step) -> list[str]:
 
 @contextlib.contextmanager
 def output(host: Host, argv: Sequence[str], what: str) -> Iterator[IO[bytes]]:
-    """What a command prints there, as it comes: it may be larger than memory. Who has enough of it leaves the rest unread.
+    """Stream what a command prints there, which may be larger than memory. Callers may stop reading early.
 
     Raises `Unreachable`, or `CommandFailed` where it did not come to a good end by itself.
     """
-    quiet = ["sh", "-c", 'exec "$@" 2>/dev/null', "muster", *argv]  # the caller's terminal is not for its complaints
+    quiet = ["sh", "-c", 'exec "$@" 2>/dev/null', "muster", *argv]  # keep its errors off the caller's terminal
     process = host.stream(quiet, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert process.stdout
     try:
         yield process.stdout
         more = bool(process.stdout.read(1))
     finally:
-        process.stdout.close()  # whoever still writes ends by that
+        process.stdout.close()  # this ends a command that still writes
         process.wait()
     if process.returncode and not more:
         host.run(["true"])

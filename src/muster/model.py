@@ -1,4 +1,4 @@
-"""The nouns: addresses, agents, their states. Values only; nothing here does I/O.
+"""The values of muster: addresses, agents and their states. Nothing here does I/O.
 
 They are named tuples and not dataclasses because every verb loads this module, and
 `dataclasses` alone would cost as much start-up time as the rest of it together.
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from .errors import UsageError
 
-#: The provider of a host whose address names none.
+#: The provider of hosts whose address does not name one.
 DEFAULT_PROVIDER = "ssh"
 
 STATES = ("starting", "working", "waiting", "ready", "done", "failed", "stopped", "lost", "unreachable")
-#: The process has ended, or nobody can say that it has not.
+#: States in which the process has ended, or is not known to run.
 ENDED = frozenset({"done", "failed", "stopped", "lost"})
 LIVE = frozenset({"starting", "working", "waiting", "ready"})
 
@@ -29,7 +29,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*\Z")
 
 
 def check_name(name: str) -> str:
-    """The name itself, or `UsageError` with what is wrong about it."""
+    """Return the name, or raise `UsageError` if it is not valid."""
     if len(name) > NAME_MAX:
         raise UsageError(f"the name is {len(name)} characters long; at most {NAME_MAX} are allowed")
     if not _NAME.match(name):
@@ -41,7 +41,7 @@ def check_name(name: str) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether this can be the id of an agent. Ids become file names, so what a host tells is checked before it is used."""
+    """Return whether this can be the id of an agent. Ids become file names, so those from a host are checked first."""
     return bool(_ID.match(text))
 
 
@@ -51,7 +51,7 @@ def whole(text: str) -> int | None:
 
 
 def place_name(host: str, provider: str) -> str:
-    """Return what stands after the `@` in the address of an agent on this host; empty for this machine."""
+    """Return the part after the `@` in the address of an agent on this host; empty for this machine."""
     return host if not host or provider == DEFAULT_PROVIDER else f"{host}.{provider}"
 
 
@@ -60,11 +60,11 @@ class Address(NamedTuple):
 
     name: str
     place: str = ""
-    """What stands after the `@`; empty for this machine. Which part of it is the provider is known to `hosts.find`."""
+    """The part after the `@`; empty for this machine. `hosts.find` knows which part of it is the provider."""
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Return the parts of `text`. The name may be empty (one is made up); a given one is checked."""
+        """Return the parts of `text`. The name may be empty (one is generated); a given one is checked."""
         name, at, place = text.partition("@")
         if name:
             check_name(name)
@@ -78,7 +78,7 @@ class Address(NamedTuple):
 
     @property
     def maker(self) -> str:
-        """The provider that is to make a new host for this address (`foo@.docker`); empty if the host exists."""
+        """The provider that makes a new host for this address (`foo@.docker`); empty for an existing host."""
         return self.place[1:] if self.place.startswith(".") else ""
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class Address(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """Exactly what `agent.json` holds. `id` is for ever, `name` can be changed."""
+    """The contents of `agent.json`. `id` never changes, `name` can."""
 
     id: str
     name: str
@@ -122,7 +122,7 @@ class Agent(NamedTuple):
 
     @classmethod
     def from_json(cls, data: Any) -> Agent:
-        """Reads what this or another version wrote: unknown keys are dropped, wrong types are an error."""
+        """Read a record of any version: unknown keys are dropped, wrong types are an error."""
         if not isinstance(data, dict):
             raise ValueError("not an agent record")
         known: dict[str, Any] = {}
@@ -146,7 +146,7 @@ _DEFAULTS: dict[str, Any] = {"id": "", "name": "", "type": "", **Agent._field_de
 
 
 class Spec(NamedTuple):
-    """What `create` is asked for."""
+    """The request to `create` an agent."""
 
     address: Address
     type: str = ""
@@ -162,11 +162,11 @@ class Spec(NamedTuple):
     memory: int = 0
     permissions: str = "ask"
     paths: dict[str, tuple[str, ...]] = {}
-    """Variables that are lists of folders, such as PYTHONPATH, with folders of the work dir to put in front of what they have."""
+    """Variables that list folders, such as PYTHONPATH, with folders of the work dir to prepend."""
 
 
 class Evidence(NamedTuple):
-    """One thing that is known of an agent: where it was seen, when, and what follows."""
+    """One fact about an agent: its source, its time, and the state that follows from it."""
 
     source: str
     t: float
@@ -175,14 +175,14 @@ class Evidence(NamedTuple):
 
 
 class ClientStatus(NamedTuple):
-    """What a client's own status file says that it is doing, for clients that keep one."""
+    """What a client's own status file reports, for clients that keep one."""
 
     t: float
     """When it was written."""
     status: str
     """`busy`, `idle`, `waiting` (for a person), or `background`: idle, with a command of its own still running."""
     dialog: bool = False
-    """It waits in a dialog that is not about a permission."""
+    """The dialog in which it waits, if that is not about a permission."""
 
 
 class Alarm(NamedTuple):
@@ -213,13 +213,13 @@ class Status(NamedTuple):
     exit_code: int | None = None
     until: float | None = None
     refused: float | None = None
-    """When its model was last seen to refuse it, where its client tries again by itself."""
+    """When the model last refused it, for clients that retry by themselves."""
     question: str = ""
-    """What a waiting agent asks, whole; empty if it does not wait or its client does not say."""
+    """The full question of a waiting agent; empty if it does not wait or the client does not report it."""
     result: str = ""
-    """The first line of what it submitted; nobody has looked into it."""
+    """The first line of the result that it submitted, unchecked."""
     bound: bool = True
-    """Whether this machine has its own copy of the agent's record. Without it the agent has no repository here."""
+    """Whether this machine has its own copy of the agent's record. Without one, the agent has no repository here."""
     alarms: tuple[Alarm, ...] = ()
 
     @property
@@ -228,12 +228,12 @@ class Status(NamedTuple):
 
     @property
     def place(self) -> str:
-        """What stands after the `@` in its address: host and provider. Empty for this machine."""
+        """The part after the `@` in its address: host and provider. Empty for this machine."""
         return place_name(self.host, self.provider)
 
 
 class Load(NamedTuple):
-    """How busy a host is, and what it has left in bytes; None is not known."""
+    """How busy a host is, and its free memory and disk in bytes; None if unknown."""
 
     load: float | None = None
     cores: float | None = None
@@ -248,7 +248,7 @@ class ModelBill(NamedTuple):
 
 
 class Bill(NamedTuple):
-    """What an agent used and what that cost; None is not known."""
+    """What an agent used and what that cost; None if unknown."""
 
     tokens: int | None = None
     cost_usd: float | None = None
@@ -256,7 +256,7 @@ class Bill(NamedTuple):
 
 
 def parse_labels(pairs: list[str]) -> dict[str, str]:
-    """`K=V` words as a dict; a bare `K` means an empty value."""
+    """Parse `K=V` words to a dict; a bare `K` means an empty value."""
     labels: dict[str, str] = {}
     for pair in pairs:
         key, _, value = pair.partition("=")
@@ -267,7 +267,7 @@ def parse_labels(pairs: list[str]) -> dict[str, str]:
 
 
 def parse_seconds(text: str | float) -> float:
-    """`90`, `90s`, `15m`, `2h`, `1d` in seconds."""
+    """Parse `90`, `90s`, `15m`, `2h` or `1d` to seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", str(text).strip())
     if not match:
         raise UsageError(f"{text!r} is not a time", "write 90, 90s, 15m, 2h or 1d")
@@ -275,7 +275,7 @@ def parse_seconds(text: str | float) -> float:
 
 
 def parse_bytes(text: str) -> int:
-    """`512m`, `2g`, `100k` or plain bytes."""
+    """Parse `512m`, `2g`, `100k` or plain bytes to bytes."""
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", text.strip().lower())
     if not match:
         raise UsageError(f"{text!r} is not a size", "write 512m or 2g")

@@ -21,7 +21,7 @@ META_MAX = 1 << 20
 
 
 class Left(NamedTuple):
-    """An agent, live or destroyed: its folder is found by its id."""
+    """An agent, live or destroyed. Its id locates the folder."""
 
     host: Host
     agent: Agent
@@ -36,7 +36,7 @@ def screen(local: Host, left: Left, *, ansi: bool, scrollback: bool) -> tuple[st
     if kept is not None:
         text = kept.decode("utf-8", "replace")
         return text if ansi else cast.strip(text), "kept"
-    # Its session went away without a word: what the recording ends with is the best there is.
+    # The session disappeared without saving its screen, so use the end of the recording.
     raw, meta = _newest(store.read(left.host, left.agent.id, "rec/*"))
     if raw is None:
         raise MusterError(f"{left.agent.name} has shown nothing yet", f"muster explain {left.agent.name}")
@@ -75,7 +75,7 @@ def events(left: Left) -> list[dict[str, Any]]:
 def follow(
     read: Callable[[], list[dict[str, Any]]], is_gone: Callable[[], bool], skip: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield what is added from now on; ends when the agent is destroyed."""
+    """Yield what is added from now on, until the agent is destroyed."""
     now: list[dict[str, Any]] = []
     while True:
         gone = is_gone()
@@ -88,7 +88,7 @@ def follow(
 
 
 def playbook(local: Host, one: Found, kind: AgentType) -> list[dict[str, Any]]:
-    """Return the steps that would do again what this agent did."""
+    """Return the playbook steps that repeat what this agent did."""
     from . import work
 
     left = Left(one.host, one.agent)
@@ -124,7 +124,7 @@ def playbook(local: Host, one: Found, kind: AgentType) -> list[dict[str, Any]]:
 
 
 def _exactly(steps: list[tuple[float, dict[str, Any]]], tools: list[float]) -> list[tuple[float, dict[str, Any]]]:
-    """Commits know only the second they were made in; the call that made one, when there is such a call, knows better."""
+    """Refine the times of commits, which git keeps in seconds, by the tool calls that made them."""
     left, at, found = sorted(tools), {}, []
     for number, (t, step) in enumerate(steps):
         if "commit" in step:
@@ -133,7 +133,7 @@ def _exactly(steps: list[tuple[float, dict[str, Any]]], tools: list[float]) -> l
             exact = left.pop(0) if left and left[0] < t + 60 else t
             at[number] = exact
             if number and "patch" in steps[number - 1][1]:
-                at[number - 1] = exact  # the change and its commit are one
+                at[number - 1] = exact  # the change belongs to its commit
     for number, (t, step) in enumerate(steps):
         found.append((at.get(number, t), step))
     return found
@@ -149,7 +149,7 @@ def _transcript_file(agent: Agent, kind: AgentType) -> str:
 
 
 def _lines(files: dict[str, bytes]) -> list[dict[str, Any]]:
-    """The JSON objects of some files; lines that are none are passed over."""
+    """Return the JSON objects of some files; other lines are skipped."""
     return [value for content in files.values() for value in store.objects(content)]
 
 
@@ -161,6 +161,6 @@ def _newest(files: dict[str, bytes]) -> tuple[bytes | None, dict[str, Any]]:
 
 
 def _launches(files: Mapping[str, object]) -> list[int]:
-    """The numbers of the launches that these files record."""
+    """Return the numbers of the launches that these files record."""
     numbers = (whole(path[4:-4]) for path in files if path.startswith("rec/") and path.endswith(".raw"))
     return sorted({number for number in numbers if number is not None and f"rec/{number}.raw" in files})

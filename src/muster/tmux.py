@@ -1,4 +1,4 @@
-"""Sessions in muster's own tmux server on a host. The user's server is never spoken to."""
+"""Sessions in muster's own tmux server on a host. The user's server is never used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLS, ROWS = 200, 50
 def start(
     host: Host, agent_id: str, memory: int = 0, cols: int = COLS, rows: int = ROWS, program: str = ""
 ) -> str | None:
-    """Start a session whose pane runs the agent's wrapper; None when there is a live one already.
+    """Start a session whose pane runs the agent's wrapper. Return None if there is a live one already.
 
     Returns what `program`, the agent's client, says of its version, if one is named.
     """
@@ -40,17 +40,17 @@ class Stopped(NamedTuple):
     """What `stop` found of an agent."""
 
     live: bool
-    """It had a session in which its program ran."""
+    """Whether its program was running in a session."""
     processes: int
-    """How many processes it had although it had no such session."""
+    """How many processes it had without such a session."""
 
 
-#: Ids that fit into one command line, over ssh too.
+#: Limit on ids in one command line, also over ssh.
 AT_ONCE = 500
 
 
 def stop(host: Host, agent_ids: Sequence[str], grace: float = 5.0) -> dict[str, Stopped]:
-    """Keep the last screens, end every process of these agents, remove their sessions; all of a host in one round trip.
+    """Save the last screens, end every process of these agents and remove their sessions, in one round trip per host.
 
     An agent that is gone is missing from the result.
     """
@@ -68,7 +68,7 @@ def stop_step(agent_ids: Sequence[str], grace: float = 5.0) -> Step:
 
 
 def stopped(said: bytes, agent_ids: Sequence[str]) -> dict[str, Stopped]:
-    """Read what `stop_step` gave; an agent that is gone is missing from the result."""
+    """Parse the result of `stop_step`; agents that no longer exist are left out."""
     found: dict[str, Stopped] = {}
     for line in said.decode("utf-8", "replace").splitlines():
         agent_id, *words = line.split(" ")
@@ -78,25 +78,25 @@ def stopped(said: bytes, agent_ids: Sequence[str]) -> dict[str, Stopped]:
 
 
 def screen(host: Host, agent_id: str, *, ansi: bool = False, scrollback: bool = False) -> str | None:
-    """What the agent's terminal shows now; None when it has no session."""
+    """Return what the agent's terminal shows now, or None if it has no session."""
     options = [*(["-e"] if ansi else []), *(["-S", "-"] if scrollback else [])]
     done = script(host, "tmux", "screen", agent_id, *options)
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
 
 
 class Look(NamedTuple):
-    """What an agent's terminal shows, and what its client told last, at one moment."""
+    """The screen of an agent and the newest events of its client, at one moment."""
 
     screen: str
-    """Without empty lines at its end."""
+    """The text, without empty lines at the end."""
     marks: str
-    """When the client last told of a permission, a question and a tool; opaque."""
+    """When the client last reported a permission, a question and a tool; opaque."""
     cursor: int | None = None
     """The row of the cursor, from 0; None while it is hidden."""
 
 
 def look(host: Host, agent_id: str) -> Look | None:
-    """The agent's screen, for `press` and `paste` to be compared with; None when it has no session."""
+    """Return the agent's screen for `press` and `paste` to compare, or None if it has no session."""
     done = script(host, "tmux", "look", agent_id)
     if done.returncode:
         return None
@@ -104,12 +104,12 @@ def look(host: Host, agent_id: str) -> Look | None:
     return Look(screen.rstrip("\n"), marks, whole(cursor))
 
 
-#: What the scripts end with when the screen is not the one that was looked at.
+#: Exit code of the scripts if the screen has changed since it was read.
 CHANGED = 75
 
 
 def press(host: Host, agent_id: str, seen: Look, end: str, *names: str, dialog: bool = False) -> bool:
-    """Press keys, if the screen still ends in `end` and the client has told of no tool, permission or question since `seen`.
+    """Press keys if the screen still ends in `end` and the client has reported no tool, permission or question since `seen`.
 
     Keys for the input box are also held back for a moment after the client told of a tool, because a dialog for it may be about to
     open; with `dialog` the keys are for an open dialog. Returns False if no key was pressed. The check and the key are one round trip.
@@ -139,18 +139,18 @@ def resize(host: Host, agent_id: str, cols: int, rows: int) -> None:
 
 
 def attach(host: Host, agent_id: str, *, watch: bool = False) -> list[str]:
-    """A local argv that shows the session on the caller's terminal."""
+    """Return a local argv that shows the session on the caller's terminal."""
     verb = "watch" if watch else "attach"
     return host.attach(["sh", "-c", shell_file("tmux"), "muster-tmux", host.home, verb, agent_id])
 
 
 def asks_size(host: Host, agent_id: str) -> list[str]:
-    """A local argv that prints the columns and rows of the agent's terminal."""
+    """Return a local argv that prints the columns and rows of the agent's terminal."""
     return host.attach(["sh", "-c", shell_file("tmux"), "muster-tmux", host.home, "size", agent_id])
 
 
 def switch(host: Host, agent_id: str, client: str, again: list[str]) -> list[str] | None:
-    """From inside the tmux named by `client` ($TMUX): the argv that takes its client to the agent.
+    """Return the argv that switches the tmux client named by `client` ($TMUX) to the agent.
 
     Inside muster's own server that is `switch-client`. Another server cannot switch to a session it
     does not have: its client is exchanged for one that runs `again`, and comes back when that one is left.
@@ -165,19 +165,19 @@ def switch(host: Host, agent_id: str, client: str, again: list[str]) -> list[str
         return None
     attached = ["tmux", "-S", theirs, "list-clients", "-t", session.stdout.strip()]
     if not subprocess.run(attached, capture_output=True, check=False).stdout:
-        return None  # nobody looks at it: there is no client to switch
+        return None  # no client is attached that could be switched
     import shlex
 
     home = ["tmux", "-S", theirs, "attach-session", "-t", session.stdout.strip()]
     return [
         *("tmux", "-S", theirs, "detach-client", "-E"),
-        # Plain words only: this is read by whatever shell the user has.
+        # Use plain words only, because the user's shell, whichever it is, reads this.
         f"env -u TMUX -u TMUX_PANE {shlex.join(again)}; exec {shlex.join(home)}",
     ]
 
 
 def render(host: Host, raw: bytes, cols: object, rows: object, *, ansi: bool = False) -> str:
-    """The screen that these bytes end in: tmux itself, in a server of its own for a moment, is the terminal."""
+    """Return the screen after these bytes, as rendered by tmux in a temporary server."""
     size = [str(value) if isinstance(value, int) and 0 < value < 1000 else "80" for value in (cols, rows)]
     tail = raw[-200_000:]
     return checked(host, "render", *size, *(["-e"] if ansi else []), input=tail).decode("utf-8", "replace")
@@ -185,7 +185,7 @@ def render(host: Host, raw: bytes, cols: object, rows: object, *, ansi: bool = F
 
 @functools.cache
 def bin_files() -> dict[str, bytes]:
-    """The programs every agent has its own copy of: an upgrade of muster does not touch a live one."""
+    """Return the programs that each agent gets a copy of, so that an upgrade of muster does not affect live agents."""
     files = {}
     # What is in bin/path is on the agent's own PATH.
     for name in ("wrap", "event", "hook", "reap", "recorder", "path/submit"):

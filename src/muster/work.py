@@ -1,4 +1,4 @@
-"""What agents made, and how it travels: counts, diff, pull, push, snapshots."""
+"""The work of agents: counts, diff, pull, push, snapshots."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def pull(
     to: str,
     empty: bool = True,
 ) -> dict[str, Any]:
-    """Bring an agent's commits home, and integrate them into what is checked out when `how` says so.
+    """Fetch an agent's commits, and integrate them into the checked-out branch if `how` says so.
 
     Returns values, not sentences. `merged` says whether the checkout moved, `from` and `to` where its HEAD was
     before and is now; both are None without `how`. `dirty` counts the files that were left behind uncommitted.
@@ -108,7 +108,7 @@ def uncommitted_files(one: Found) -> list[str]:
 
 
 def pull_files(cwd: str, one: Found, patterns: list[str], to: str) -> list[str]:
-    """Bring plain files of the work dir; links, devices and paths that lead outside are not followed."""
+    """Copy plain files of the work dir; links, devices and paths that lead outside are not followed."""
     import tarfile
 
     from . import store
@@ -204,7 +204,7 @@ def snapshot(one: Found, action: str, name: str) -> tuple[str, str]:
 
 
 def steps(one: Found) -> list[tuple[float, dict[str, Any]]]:
-    """The commits of an agent, and what it left uncommitted, as playbook steps with their times."""
+    """Return the commits and the uncommitted work of an agent as playbook steps with their times."""
     if not one.agent.common:
         changed = git.diff(one.host, tree(one.agent), binary=True) if one.agent.base else b""
         return [(time.time(), {"patch": changed.decode("utf-8", "surrogateescape")})] if changed else []
@@ -227,7 +227,7 @@ def steps(one: Found) -> list[tuple[float, dict[str, Any]]]:
         commit, t = git.sha(name), float(git.count(seconds))
         found.append((t, {"patch": ask("diff", *plain, f"{commit}^", commit)}))
         found.append((t, {"commit": ask("log", "-1", "--format=%B", commit).strip() or "no message"}))
-    # Only what the agent changed: what the user had not committed when it was born is not its work.
+    # Leave out what the user had not committed at creation, because that is not the agent's work.
     began = ask("for-each-ref", "--format=%(objectname)", "refs/muster/start").strip() or one.agent.base
     touched = [path for path in ask("diff", *plain, "--name-only", "-z", began, state.state).split("\0") if path]
     rest = ask("diff", *plain, state.head, state.state, "--", *touched) if touched else ""
@@ -237,20 +237,20 @@ def steps(one: Found) -> list[tuple[float, dict[str, Any]]]:
 
 
 def _pull_folder(local: Host, cwd: str, one: Found, how: str, to: str) -> dict[str, Any]:
-    """A copy has no branch: its changes are a patch for the folder it came from."""
+    """Pull from a copy, which has no branch: its changes are a patch for the folder it was made from."""
     changed = git.diff(one.host, tree(one.agent), name_only=True).decode("utf-8", "replace").splitlines()
     _known(one, to)
     folder = os.path.join(cwd, to) if to else one.agent.repo
     result: dict[str, Any] = {"branch": None, "changed": changed, "commits": 0, "merged": False, "folder": folder}
     if how and changed:
-        # What was changed is told by the patch: the host may have listed something else.
+        # Take the changed paths from the patch, because the host may have listed others.
         result["changed"] = git.patch(local, folder, git.diff(one.host, tree(one.agent), binary=True))
         result["merged"] = True
     return result
 
 
 def _known(one: Found, to: str) -> None:
-    """Refuse to guess where the work of an agent goes that this machine has no record of."""
+    """Refuse to guess the repository of an agent without a record on this machine."""
     if not to and not one.status.bound:
         raise Refused(
             f"this machine has no record of the repository that {one.status.address} came from",
@@ -259,7 +259,7 @@ def _known(one: Found, to: str) -> None:
 
 
 def _home(local: Host, cwd: str, one: Found, to: str) -> git.Repo:
-    """The repository on this machine that an agent's commits go to."""
+    """Return the repository on this machine that receives an agent's commits."""
     _known(one, to)
     agent = one.agent
     path = os.path.join(cwd, to) if to else agent.repo or cwd
@@ -267,7 +267,7 @@ def _home(local: Host, cwd: str, one: Found, to: str) -> git.Repo:
     if repo is None:
         raise NotFound(f"there is no repository at {path}", f"muster pull {agent.name} --to REPOSITORY")
     if not to and not agent.repo and agent.base:
-        # It came from an address: what stands here by chance need not be the same project.
+        # The agent was cloned from a URL, so the current repository may be another project.
         asked = ["git", f"--git-dir={repo.common}", "cat-file", "-e", f"{agent.base}^{{commit}}"]
         if local.run(asked).returncode:
             raise Refused(
@@ -285,7 +285,7 @@ def _comparable(agent: Agent) -> None:
 
 
 def _asked_for(parts: list[str], pattern: str) -> bool:
-    """Whether a file that a host sent is one that this pattern names, or in a folder that it names; never one of git's own."""
+    """Return whether the pattern selects a file that a host sent, or a folder above it. Files of git never count."""
     if any(part in ("", ".", "..") or _is_git(part) for part in parts):
         return False
     wanted = [part for part in re.sub(r"\\(.)", r"[\1]", pattern).split("/") if part not in ("", ".")]
@@ -296,7 +296,7 @@ def _asked_for(parts: list[str], pattern: str) -> bool:
 
 
 def _is_git(part: str) -> bool:
-    """Whether some file system takes this for `.git`: without regard to case, invisible characters, or what stands at the end."""
+    """Return whether some file system takes this name for `.git`, ignoring case, invisible characters or trailing ones."""
     visible = re.sub("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]", "", part)
     return visible.partition(":")[0].rstrip(". ").lower() in (".git", "git~1")
 

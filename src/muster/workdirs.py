@@ -26,24 +26,24 @@ from .model import MODES, Agent, Spec
 
 
 class Here(NamedTuple):
-    """The user's machine, and what is asked there about the source of a work dir."""
+    """The user's machine, and how to inspect the source of a work dir there."""
 
     local: Host
     cwd: str
     repository: Callable[[str], git.Repo | None]
     """Return the repository that a folder is in."""
     state: Callable[[str], git.State]
-    """Return a work tree with what is not committed in it."""
+    """Return the state of a work tree, uncommitted work included."""
     agent: Callable[[str], Found]
     """Return the agent of that name; raises `NotFound`."""
 
 
 class Plan(NamedTuple):
-    """Where the work comes from, decided before anything is made."""
+    """Where the work comes from, decided before anything is created."""
 
     mode: str
     host: Host
-    """Where the source is."""
+    """The host of the source."""
     folder: str = ""
     repo: git.Repo | None = None
     base: str = ""
@@ -51,25 +51,25 @@ class Plan(NamedTuple):
     branch: str = ""
     url: str = ""
     home: str = ""
-    """The repository or folder that `pull` goes to; on this machine."""
+    """The repository or folder on this machine that `pull` writes to."""
     prefix: str = ""
     nested: tuple[str, ...] = ()
     own: bool = False
-    """Whether `repo` is the user's own; that of another agent is hostile input."""
+    """Whether `repo` belongs to the user; that of another agent is hostile input."""
 
     @property
     def shared(self) -> str:
-        """The git directory of the user's that an agent on this machine can reach by what it is given; empty if there is none."""
+        """The user's git directory that an agent on this machine can reach through its work dir; empty if there is none."""
         return self.repo.common if self.repo and (self.own or self.mode in ("worktree", "in-place")) else ""
 
 
 def tree(agent: Agent) -> git.Tree:
-    """What git has to know of an agent."""
+    """Return what the git functions need to know about an agent."""
     return git.Tree(agent.workdir, f"{agent.folder}/git", agent.gitdir, agent.common, agent.branch)
 
 
 def plan(here: Here, host: Host, spec: Spec) -> Plan:
-    """What to make, or the reason why it cannot be made; nothing is written but objects in the source's store."""
+    """Decide what to create, or raise. Nothing is written except objects in the source repository."""
     if spec.mode and spec.mode not in MODES:
         raise UsageError(f"there is no mode {spec.mode!r}", f"known: {', '.join(MODES)}")
     if spec.mode == "worktree" and not host.local:
@@ -118,7 +118,7 @@ def plan(here: Here, host: Host, spec: Spec) -> Plan:
 
 
 def lay(host: Host, agent: Agent, plan: Plan) -> Agent:
-    """Make the work dir. Fails whole: what a failed git left behind is gone."""
+    """Create the work dir. On failure, nothing is left behind."""
     workdir = agent.folder.rpartition("/agents/")[0] + f"/work/{agent.id}"
     shadow = f"{agent.folder}/git"
     if plan.mode == "in-place":
@@ -152,7 +152,7 @@ def lay(host: Host, agent: Agent, plan: Plan) -> Agent:
 
 
 def furnish(host: Host, agent: Agent, plan: Plan, wanted: dict[str, Any]) -> None:
-    """`[workdir]`: copy files that git does not have, link what is shared, run the set-up command once."""
+    """Apply `[workdir]`: copy untracked files, link shared folders, run the set-up command once."""
     if not wanted or plan.mode == "in-place":
         return
     source = plan.repo.top if plan.repo and plan.repo.top else plan.folder
@@ -179,7 +179,7 @@ def furnish(host: Host, agent: Agent, plan: Plan, wanted: dict[str, Any]) -> Non
 
 
 def _exclude(agent: Agent, links: list[str]) -> None:
-    """Keep links that muster made out of the agent's changes, for the agent's git and for muster's own.
+    """Exclude links that muster made from the agent's changes, in the agent's git and in muster's own.
 
     A pattern such as `cache/` in .gitignore matches folders only, so it does not cover a link to one.
     """
@@ -192,23 +192,23 @@ def _exclude(agent: Agent, links: list[str]) -> None:
 
 
 def take_back(host: Host, agent: Agent) -> None:
-    """Remove the work dir of an agent that never started, finished or not: all in it was a copy."""
+    """Remove the work dir of an agent that never started. Everything in it is a copy."""
     unregister(host, agent)
     checked(host, "trash", "scrap", agent.id)
 
 
 def unregister(host: Host, agent: Agent) -> None:
-    """Let the user's repository forget what a worktree borrowed from it."""
+    """Remove the ref that protects what a worktree borrowed from the user's repository."""
     if agent.mode == "worktree" and agent.source:
         try:
             git.drop(host, agent.source, agent.id)
         except MusterError:
             if host.run(["test", "-d", agent.source]).returncode == 0:
-                raise  # if the repository itself is gone, so is what was kept in it
+                raise  # if the repository is gone, so is the ref
 
 
 def commit(local: Host, repo: git.Repo, rev: str) -> str:
-    """The commit that a branch, tag or abbreviation of the user's repository names."""
+    """Return the commit that a branch, tag or abbreviation of the user's repository names."""
     where = repo.top or repo.common
     name = f"{rev}^{{commit}}"
     done = local.run(["git", "-C", where, "rev-parse", "--verify", "--quiet", "--end-of-options", name])
@@ -218,7 +218,7 @@ def commit(local: Host, repo: git.Repo, rev: str) -> str:
 
 
 def _branch(local: Host, repo: git.Repo, spec: Spec) -> tuple[str, str]:
-    """The commit to start from and the branch to work on, from `[BASE][:NEW]`."""
+    """Parse `[BASE][:NEW]` and return the commit to start from and the branch to work on."""
     base, _, new = spec.branch.partition(":")
     if base:
         base = commit(local, repo, base)
@@ -237,7 +237,7 @@ def _source_agent(here: Here, source: str) -> Found:
 
 
 def _from_agent(here: Here, host: Host, spec: Spec, one: Found) -> Plan:
-    """From what another agent has right now, committed or not."""
+    """Plan to start from the present work of another agent, committed or not."""
     agent = one.agent
     if not agent.common:
         if spec.mode not in ("", "copy"):
@@ -298,12 +298,12 @@ def _copy(source: Host, folder: str, host: Host, workdir: str) -> None:
         raise Refused(f"{folder} was replaced by a link, which is not followed", "look at it: ls -ld " + folder)
 
 
-#: Exit code of sh/pack.sh for a folder that is a link now.
+#: Exit code of sh/pack.sh if the folder has become a link.
 REPLACED = 5
 
 
 def _pipe(source: Host, argv: list[str], host: Host, workdir: str) -> int:
-    """Unpack on one host the tar that `argv` makes on another; returns the exit code of that: 0, 1 (a file changed meanwhile) or REPLACED."""
+    """Unpack on one host the tar that `argv` makes on another. Return the exit code of `argv`: 0, 1 (a file changed meanwhile) or REPLACED."""
     packing = source.stream(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert packing.stdout
     failure: MusterError | None = None
@@ -314,7 +314,7 @@ def _pipe(source: Host, argv: list[str], host: Host, workdir: str) -> int:
     finally:
         packing.stdout.close()
         code = packing.wait()
-    if failure and code != REPLACED:  # then there was nothing to unpack
+    if failure and code != REPLACED:  # nothing was sent then
         raise failure
     if code not in (0, 1, REPLACED):
         raise MusterError("the folder could not be read whole", "look at the message of tar above")
