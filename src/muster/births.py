@@ -1,4 +1,4 @@
-"""How agents come to life: `create`, `start`, `clone`.
+"""Create, start and clone agents.
 
 An agent is recorded before it starts, so that a crash at any moment leaves a trace that `list` shows
 and `gc` explains; a create that fails takes back what it made, all of which was a copy.
@@ -21,12 +21,12 @@ from .host import Found, Host, place_of
 from .model import ENDED, Address, Agent, Spec, Status
 from .plugins import AgentType, Launch, Prepared
 
-#: The recording of one launch is cut at this size; the agent goes on.
+#: Limit on the size of one recording; the agent continues beyond it.
 RECORDING_CAP = 64 * 1024 * 1024
-#: An environment variable cannot hold more on Linux, and every program the agent starts would fail.
+#: Linux allows no larger environment variable: every program that the agent starts would fail.
 PROMPT_MAX = 100_000
 
-#: How often a generated name that turns out to be taken is replaced by another.
+#: Tries for a generated name, which another create may take meanwhile.
 NAME_TRIES = 10
 
 FIRST = "amber bold brisk calm clear crisp early fair fleet fond glad green keen kind late light lively lucky merry mild neat new noble plain prime proud quick quiet rapid ready ripe royal sharp shy silver sleek smart snug solid stout sunny swift tidy true vivid warm wise young".split()
@@ -34,7 +34,7 @@ SECOND = "acorn anchor arch aspen badge beacon birch bison bridge brook canoe ce
 
 
 def free_name(taken: set[str]) -> str:
-    """Two readable words that no agent on the host has."""
+    """Return a name of two readable words that is not taken."""
     for _ in range(50):
         name = f"{_any(FIRST)}-{_any(SECOND)}"
         if name not in taken:
@@ -76,14 +76,14 @@ def create(
         if plan.shared and host.local:
             from . import fingerprint
 
-            # Before the agent, which has the user's rights on this machine, can change the repository.
+            # This must precede the agent, which has the user's rights on this machine.
             fingerprint.keep(here.local, plan.shared, bindings.fingerprint_path(home, place, first.id))
         step("claim", agent.name)
         agent = workdirs.lay(host, agent, plan)
         workdirs.furnish(host, agent, plan, settings.section("workdir"))
         step("seed", agent.name)
         agent, files = _prepare(kind, agent, spec, session, rules, bindings.new_result_key(home, place, agent))
-        # Until the record is written the host has the one that claimed the name.
+        # Until this record is written, the host has the one that claimed the name.
         bindings.write(home, place, agent, first._replace(folder=""))
         store.write(host, agent, {**files, **notify.files(settings.section("notify"), host, agent)})
         bindings.write(home, place, agent, sync=False)
@@ -112,7 +112,7 @@ def create(
 def check(
     spec: Spec, kind: AgentType, settings: Config, session: dict[str, bytes] | None = None
 ) -> dict[str, list[str]]:
-    """Return the rules for the agent's permissions. Raises what is wrong with the words, before anything is made."""
+    """Return the rules for the agent's permissions. Raises errors of the spec before anything is created."""
     if kind.prompt in ("environment", "prepared") and len(message.encoded(spec.message)) > PROMPT_MAX:
         raise UsageError(f"the message is longer than {PROMPT_MAX} bytes", "put it into a file and name that")
     if not {"policy": kind.policy, "bypass": kind.bypass}.get(spec.permissions, True):
@@ -129,7 +129,7 @@ def check_installed(kind: AgentType, path: str) -> None:
 
 
 def start(one: Found, notify_settings: dict[str, Any]) -> bool:
-    """Resume an agent that has ended; return False if it runs already."""
+    """Resume an agent that has ended. Return False if it is already running."""
     if one.status.state not in ENDED:
         return False
     agent = one.agent
@@ -156,7 +156,7 @@ def start(one: Found, notify_settings: dict[str, Any]) -> bool:
 def clone(
     one: Found, kind: AgentType, address: Address, text: str, labels: dict[str, str]
 ) -> tuple[Spec, dict[str, bytes]]:
-    """Return what `create` needs for another agent with the work, the uncommitted state and the conversation of this one."""
+    """Return what `create` needs for another agent with the commits, uncommitted work and conversation of this one."""
     agent = one.agent
     if kind.translate and kind.prepare:
         said = store.kept(one.host, agent.id)
@@ -178,7 +178,7 @@ def clone(
 
 
 def _take_back(home: str, host: Host, agent: Agent) -> None:
-    """Remove what a failed create made. If even that fails the record stays, and `list` and `gc` tell of it."""
+    """Remove what a failed create made. If that fails too, the record stays, and `list` and `gc` show it."""
     try:
         tmux.stop(host, [agent.id], 0)
         workdirs.take_back(host, agent)
@@ -189,7 +189,7 @@ def _take_back(home: str, host: Host, agent: Agent) -> None:
 
 
 def _claim(local: Host, host: Host, spec: Spec, plan: workdirs.Plan) -> Agent:
-    """The first record, under a name that is ours from now on."""
+    """Claim a name and return the first record of the agent."""
     if spec.address.name:
         return _claim_name(host, spec, plan, spec.address.name)
     taken = {seen.agent.name for seen in store.survey(host).agents} | _branches(local, plan)
@@ -198,12 +198,12 @@ def _claim(local: Host, host: Host, spec: Spec, plan: workdirs.Plan) -> Agent:
         try:
             return _claim_name(host, spec, plan, name)
         except Refused:
-            taken.add(name)  # somebody else took it in the meantime
+            taken.add(name)  # another create took it meanwhile
     return _claim_name(host, spec, plan, free_name(taken))
 
 
 def _branches(local: Host, plan: workdirs.Plan) -> set[str]:
-    """Names whose branch exists in the user's repository already."""
+    """Return names whose branch already exists in the user's repository."""
     if plan.repo is None or plan.host is not local or "{name}" not in plan.branch:
         return set()
     prefix = "refs/heads/muster/"
@@ -237,7 +237,7 @@ def _claim_name(host: Host, spec: Spec, plan: workdirs.Plan, name: str) -> Agent
 
 
 def _rules(spec: Spec, settings: dict[str, Any]) -> dict[str, list[str]]:
-    """What `[permissions]` says; only for an agent that is to be ruled by it."""
+    """Return the rules of `[permissions]`; empty unless the agent is created with `--permissions policy`."""
     if spec.permissions != "policy":
         return {}
     rules = {key: [str(rule) for rule in settings.get(key, [])] for key in ("allow", "deny")}
@@ -254,7 +254,7 @@ def _prepare(
     rules: dict[str, list[str]],
     result_key: str,
 ) -> tuple[Agent, dict[str, bytes]]:
-    """The record in full and every file the wrapper reads."""
+    """Return the complete record and every file that the wrapper reads."""
     ready = _command(kind, agent, spec, session or {}, rules)
     env = {**kind.env, **spec.env, "MUSTER_AGENT": agent.name, "MUSTER_RESULT_KEY": result_key}
     lines = [f"export {key}={shlex.quote(value)}\n" for key, value in env.items()]
@@ -287,7 +287,7 @@ def _prepare(
 def _command(
     kind: AgentType, agent: Agent, spec: Spec, session: dict[str, bytes], rules: dict[str, list[str]]
 ) -> Prepared:
-    """What to run: the type's own word on it, or its argv filled in."""
+    """Return what to run: what the type prepared, or its argv with the placeholders filled in."""
     if kind.prepare:
         python = "python3" if spec.address.place else sys.executable or "python3"
         ready = kind.prepare(Launch(agent, agent.folder, spec.args, spec.message, session, _uuid(), rules, python))
@@ -319,7 +319,7 @@ def _installed(program: str, path: str) -> bool:
 
 
 def _uuid() -> str:
-    """A random UUID, the form in which clients take the id of a session."""
+    """Return a random UUID, which clients accept as the id of a session."""
     digits = os.urandom(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 

@@ -1,4 +1,4 @@
-"""The verbs. Each one reads as its recipe; how a step is done belongs to the crafts below.
+"""The verbs. Each method reads as its recipe; the crafts below know how a step is done.
 
 A `Fleet` knows where state lives and which hosts there are. It remembers nothing between two calls,
 so any number of them, in any number of processes, see the same agents.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from . import notify, records, workdirs
 
 POLL_SECONDS = 0.1
-#: What `create` and `destroy` declare as they go; every one of them has a test that kills there.
+#: Steps that `create` and `destroy` report as they begin. A test kills the process after each of them.
 STEPS = {
     "create": ("claim", "seed", "record", "start", "message"),
     "destroy": ("mark", "stop", "park", "forget"),
@@ -37,7 +37,7 @@ STEPS = {
 
 
 class Event(NamedTuple):
-    """Progress, as a value: the CLI draws it, tests collect it."""
+    """Progress as a value: the CLI draws it, tests collect it."""
 
     verb: str
     step: str
@@ -89,16 +89,16 @@ class Fleet:
         self._hosts: dict[str, Host] = {}
         self._kinds: dict[str, AgentType] = {}
         self.source_seconds = 0.0
-        """So long a repository counts as it was last seen: a run makes many agents of the same one."""
+        """Seconds for which the state of a repository is cached, because a run creates many agents from the same one."""
         self._sources: dict[tuple[str, str], tuple[float, Any]] = {}
         self._looking = threading.Lock()
         self.alarmed: dict[str, tuple[Alarm, ...]] = {}
-        """Agents whose host told another record than muster wrote, by address."""
+        """Agents whose host reports another record than muster wrote, by address."""
         self.repositories: dict[str, dict[Alarm, str]] = {}
-        """Git directories of the user's in which something that runs programs has changed: what, and since which agent."""
+        """The user's git directories in which program-running settings have changed: the changes, and since which agent."""
 
     def lately(self, what: str, path: str, look: Callable[[Host, str], T]) -> T:
-        """What `look` says of a path on this machine, or said a moment ago (`source_seconds`)."""
+        """Return `look(path)` on this machine, cached for `source_seconds`."""
         if not self.source_seconds:
             return look(self.local, path)
         with self._looking:
@@ -134,11 +134,11 @@ class Fleet:
         return self._hosts[place]
 
     def start_host(self, place: str) -> None:
-        """Let a stopped host run again."""
+        """Start a stopped host."""
         hosts.start(place_of(self.host(Address("", place))), self.config, self.home)
 
     def stop_host(self, place: str) -> None:
-        """End all that runs on a host; its files stay."""
+        """End everything that runs on a host; its files stay."""
         hosts.stop(place_of(self.host(Address("", place))), self.config, self.home)
 
     def destroy_host(self, place: str, *, force: bool = False) -> None:
@@ -178,7 +178,7 @@ class Fleet:
         return str(address._replace(place=place_of(self.host(address))))
 
     def check_repository(self, one: Found) -> tuple[Alarm, ...]:
-        """Return what makes git run programs in the user's repository and was not there when the agent was created.
+        """Return what makes git run programs in the user's repository now and did not when the agent was created.
 
         It is also kept in `repositories`, for whoever ends a verb with warnings.
         """
@@ -198,7 +198,7 @@ class Fleet:
         return not key or bindings.is_sealed(result, key)
 
     def change(self, one: Found, how: Callable[[Agent], Agent]) -> Agent:
-        """Change the record of an agent as it is now, while no other process of this machine does."""
+        """Change the current record of an agent, under a lock that excludes other processes on this machine."""
         place = place_of(one.host)
         with bindings.changing(self.home, place, one.agent.id):
             status = self.look(one)
@@ -211,7 +211,7 @@ class Fleet:
         return agent
 
     def adopt(self, one: Found, repo: str) -> Agent:
-        """Keep a record of an agent that this machine has none of, with the repository that the user named for it."""
+        """Start keeping the record of an agent that this machine had none of, with the repository that the user named."""
         place = place_of(one.host)
         with bindings.changing(self.home, place, one.agent.id):
             agent = self.look(one).agent._replace(repo=repo)
@@ -228,7 +228,7 @@ class Fleet:
             raise
 
     def default_type(self, hint: str = "") -> str:
-        """Return the first client that is installed. `hint` says how the caller is told a type."""
+        """Return the type of the first client that is installed. `hint` tells the user how to name a type to this caller."""
         import shutil
 
         from . import agents
@@ -244,7 +244,7 @@ class Fleet:
     # Looking
 
     def survey(self, places: Iterable[str] | None = None) -> Listing:
-        """Every agent on every host (or on those named), asked at once; a host that does not answer is a row."""
+        """Return every agent on all hosts, or on the named ones. Hosts are asked in parallel; one that does not answer is a row."""
         remembered = hosts.remembered(self.home)
         if places is None:
             known = ["", *remembered]
@@ -271,17 +271,17 @@ class Fleet:
         return Listing(statuses, rows)
 
     def glance(self, place: str) -> Glance:
-        """All agents of one host, and how busy it is, in one round trip. Raises `Unreachable`."""
+        """Return all agents of one host and its load, in one round trip. Raises `Unreachable`."""
         return self._glance(self.host(Address("", place)), load=True)
 
     def crew(self, limit: int) -> fanout.Crew[Any]:
-        """Threads for work that goes on beside the caller's own."""
+        """Return threads for background work."""
         return fanout.Crew(limit)
 
     def select(
         self, names: Sequence[str] = (), labels: Mapping[str, str] | None = None, everything: bool = False
     ) -> tuple[list[Found], list[MusterError]]:
-        """The agents meant by exact names, globs, labels or all; what is not found is an error beside them.
+        """Return the agents selected by exact names, globs, labels or all, and an error for each name without a match.
 
         An exact name asks its own host only. Nothing is ever guessed.
         """
@@ -295,7 +295,7 @@ class Fleet:
         for name in exact:
             try:
                 address = Address.parse(name)
-                # For one name its host reads one agent; for several names, all agents once.
+                # A single name reads one agent on its host; several names read all agents of the host once.
                 place = place_of(host := self.host(address))
                 if len(exact) > 1 and place not in surveys:
                     surveys[place] = self._survey(host)
@@ -316,7 +316,7 @@ class Fleet:
                     found[status.place, status.agent.id] = self._found(status)
             if not names:
                 found = {(status.place, status.agent.id): self._found(status) for status in listing.statuses}
-        # Labels narrow down what was named.
+        # Labels narrow the selection by name.
         wanted = (labels or {}).items()
         kept = [one for one in found.values() if all(one.agent.labels.get(key) == value for key, value in wanted)]
         if found and not kept:
@@ -325,7 +325,7 @@ class Fleet:
         return kept, errors
 
     def get(self, name: str) -> Found:
-        """The one agent of that exact name."""
+        """Return the agent with exactly that name. Raises `NotFound`."""
         if is_glob(name):
             chosen, errors = self.select([name])
             if errors:
@@ -336,20 +336,20 @@ class Fleet:
         return self._named(Address.parse(name))
 
     def seek(self, name: str) -> Found | None:
-        """The one agent of that exact name, asked for on its own host only; None where there is none."""
+        """Return the agent with exactly that name, asking only its own host, or None."""
         try:
             return self._named(Address.parse(name))
         except NotFound:
             return None
 
     def look(self, one: Found) -> Status:
-        """The same agent, as it is now."""
+        """Return the present status of an agent."""
         for status in self._glance(one.host, one=(one.agent.name, one.agent.id)).statuses:
             return status
         raise NotFound(f"{one.status.address} is gone", "muster list")
 
     def explain(self, one: Found) -> Status:
-        """The same agent with one more piece of evidence, for which its terminal is looked at."""
+        """Return the present status with additional evidence from the screen."""
         from . import tmux
 
         looks = self._known(one.agent.type).retries
@@ -361,7 +361,7 @@ class Fleet:
         return status._replace(alarms=(*status.alarms, *alarms), evidence=(*status.evidence, *more))
 
     def bills(self, statuses: Sequence[Status]) -> list[Bill]:
-        """What each of them used, and what that cost."""
+        """Return what each agent used and what that cost."""
         if not any(status.usage for status in statuses):
             return [Bill() for _ in statuses]
         from . import prices
@@ -377,7 +377,7 @@ class Fleet:
         timeout: float | None = None,
         seen: Callable[[Status], None] | None = None,
     ) -> list[Status]:
-        """Until all (or any one) of them are in one of these states; their statuses in the given order.
+        """Wait until all agents, or any one, are in one of these states. Return their statuses in the given order.
 
         Raises `TimedOut`; and `MusterError` when one has ended in a state that can no longer become one of them.
         """
@@ -429,13 +429,13 @@ class Fleet:
                     latest[key] = seen_now[key[1]]
 
     def watch(self, beside: bool = False) -> notify.Watch:
-        """Tells the user's `[notify]` command of agents on other hosts, as they are seen; `beside`: does not wait for it."""
+        """Run the user's `[notify]` command for agents on other hosts. With `beside`, do not wait for it."""
         from . import notify
 
         return notify.Watch(self._user(), beside)
 
     def alert(self, run: str, cause: str, text: str) -> None:
-        """Tells the user's `[notify]` command of something about a whole run."""
+        """Run the user's `[notify]` command for an alert of a run."""
         from . import notify
 
         notify.alert(self._user(), run, cause, text)
@@ -448,7 +448,7 @@ class Fleet:
     # Living
 
     def create(self, spec: Spec, session: dict[str, bytes] | None = None) -> Found:
-        """Claim, seed, record, start, and the first message. See `births` for how.
+        """Create an agent: claim, seed, record, start, and the first message. `births` has the details.
 
         `session` has the files of a conversation to go on with.
         """
@@ -461,7 +461,7 @@ class Fleet:
         return births.create(self._here(), host, spec, kind, self.config, step, self.message, session)
 
     def check(self, spec: Spec) -> None:
-        """Raises what `create` would find wrong with the words, and with what it would start from; nothing is made, and no host asked."""
+        """Raise the errors that `create` would raise for the spec and its source, without creating anything or asking a host."""
         from . import births, workdirs
 
         births.check(spec, self._creatable(spec), self.config)
@@ -508,7 +508,7 @@ class Fleet:
         )
 
     def start(self, one: Found) -> bool:
-        """Resume an agent that has ended; False when it runs already."""
+        """Resume an agent that has ended. Return False if it is already running."""
         from . import births
 
         return births.start(one, self.config.section("notify"))
@@ -518,7 +518,7 @@ class Fleet:
         return self.stop_all([one], grace)[0].get()
 
     def stop_all(self, chosen: Sequence[Found], grace: float = 5.0) -> list[fanout.Outcome[Found, tmux.Stopped]]:
-        """The same for many agents, in one round trip to each host; results in the given order."""
+        """Stop many agents, with one round trip per host. Results are in the given order."""
         by_place: dict[str, list[Found]] = {}
         for one in chosen:
             by_place.setdefault(place_of(one.host), []).append(one)
@@ -539,7 +539,7 @@ class Fleet:
         return [of(one) for one in chosen]
 
     def exec(self, one: Found, argv: Sequence[str], *, terminal: bool, **streams: Any) -> subprocess.Popen[bytes]:
-        """A command in the agent's work dir, on the caller's own streams."""
+        """Run a command in the agent's work dir, on the caller's streams."""
         command = ["sh", "-c", shell_file("exec"), "muster-exec", one.host.home, one.agent.id, one.agent.cwd, *argv]
         if terminal:
             return self.local.stream(one.host.attach(command), **streams)
@@ -559,7 +559,7 @@ class Fleet:
         return message.answer(one.host, lambda: self.look(one), self.type(one.agent.type), text)
 
     def rename(self, one: Found, new: str) -> Agent:
-        """Give an agent another name, and its branch with it. Killed at any moment, the same call goes on with it."""
+        """Rename an agent and its branch. After a kill at any moment, the same call completes the rename."""
         from . import git
         from .model import check_name
         from .workdirs import tree
@@ -582,10 +582,10 @@ class Fleet:
                 undo.append(lambda: git.rename(host, tree(renamed), agent.branch))
                 store.rename(host, renamed, agent.name)
             except Unreachable:
-                raise  # how far it came is not known
+                raise  # how far the rename came is unknown
             except MusterError:
                 for step in reversed(undo):
-                    with contextlib.suppress(MusterError):  # the first error is the one to tell
+                    with contextlib.suppress(MusterError):  # report the first error
                         step()
                 if status.bound:
                     bindings.write(self.home, place, agent)
@@ -603,7 +603,7 @@ class Fleet:
         return self.change(one, labelled)
 
     def clone(self, one: Found, address: Address, text: str, labels: dict[str, str]) -> Found:
-        """Another agent with the work, the uncommitted state and the conversation of this one."""
+        """Create another agent with the commits, the uncommitted work and the conversation of this one."""
         from . import births
 
         if not address.place and one.status.address.place:
@@ -621,11 +621,11 @@ class Fleet:
             raise
 
     def destroy(self, one: Found) -> dict[str, Any]:
-        """Remove the agent; all it had goes to the trash. Returns what is kept there."""
+        """Remove the agent and move everything of it to the trash. Return what is kept there."""
         return self.destroy_all([one])[0].get()
 
     def destroy_all(self, chosen: Sequence[Found]) -> list[fanout.Outcome[Found, dict[str, Any]]]:
-        """The same for many agents; results in the given order."""
+        """Destroy many agents. Results are in the given order."""
         from . import trash
 
         for one in chosen:
@@ -655,7 +655,7 @@ class Fleet:
         return self.get(str(address._replace(name=agent.name)))
 
     def gc(self, *, yes: bool = False, older: float | None = None) -> list[dict[str, Any]]:
-        """What is left over and what it is; with `yes`, it is removed where nothing unique can be lost."""
+        """Return what is left over; with `yes`, remove it unless something unique could be lost."""
         from . import trash
 
         seconds = self._trash_days() * 86400.0 if older is None else older
@@ -691,7 +691,7 @@ class Fleet:
         return work.diff(one, stat=stat, name_only=name_only, committed=committed)
 
     def patch(self, one: Found) -> AbstractContextManager[IO[bytes]]:
-        """What `diff` gives, as it comes: an agent may have changed more than fits into memory."""
+        """Stream what `diff` returns, which may be larger than memory."""
         from . import work
 
         return work.patch(one)
@@ -752,7 +752,7 @@ class Fleet:
         return records.recording(self.home, self._left(name), idle)
 
     def artifacts(self, one: Found, limit: int) -> AbstractContextManager[IO[bytes]]:
-        """A tar of what the agent submitted as artifacts, cut at `limit`, as it comes: hostile input."""
+        """Stream a tar of the artifacts that the agent submitted, cut at `limit` bytes. It is hostile input."""
         return store.artifacts(one.host, one.agent.id, limit)
 
     def transcript(self, name: str | Found) -> list[dict[str, Any]]:
@@ -883,7 +883,7 @@ class Fleet:
             try:
                 self._kinds[name] = self.type(name)
             except MusterError:
-                # Made with a type that this configuration does not have: its events still count.
+                # The configuration no longer has its type, but its events still count.
                 self._kinds[name] = AgentType(name, speaks=True)
         return self._kinds[name]
 

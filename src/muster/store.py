@@ -1,4 +1,4 @@
-"""One folder per agent on its host; the truth about agents lives there and nowhere else.
+"""One folder per agent on its host, which is the only place where the state of agents is kept.
 
 `survey` reads all of them in one round trip. Names are claimed by an atomic link; a folder is
 called by the agent's id, so that renaming an agent moves nothing under a process that runs.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 5.0
 FULL = ("No space left", "Disk quota exceeded")
-#: What programs say when the machine is at fault, what that means, and what to do.
+#: Messages of programs about faults of the machine, what they mean, and what to do.
 TROUBLE = (
     ("No space left", "no space left for the agent", "muster gc shows what can be removed"),
     ("Disk quota exceeded", "no space left for the agent", "muster gc shows what can be removed"),
@@ -44,11 +44,11 @@ TROUBLE = (
 
 
 class NoSpace(MusterError):
-    """The disk is full, or the quota is used up."""
+    """The disk is full or the quota is used up."""
 
 
 class Seen(NamedTuple):
-    """One agent as its host shows it; evidence, not yet a verdict."""
+    """The evidence about one agent from its host, before its state is judged."""
 
     agent: Agent
     events: dict[str, dict[str, Any]]
@@ -57,17 +57,17 @@ class Seen(NamedTuple):
     last_line: str
     creator_alive: bool | None
     result: str
-    """The first line of what it submitted."""
+    """The first line of the submitted result."""
     processes: int = 0
-    """How many processes it has although its session is gone and no end was recorded."""
+    """The number of its processes if its session is gone and no end was recorded."""
     client: list[dict[str, Any]] = []
-    """The status files of its client: the type knows how to read them."""
+    """The status files of its client, which the type knows how to read."""
 
 
 class Survey(NamedTuple):
     now: float
     agents: list[Seen]
-    """One for each folder; `phase` is `unreadable` if agent.json cannot be parsed."""
+    """One per folder; `phase` is `unreadable` if agent.json cannot be parsed."""
     load: Load = Load()
     home: str = ""
     """The state folder of the host."""
@@ -78,14 +78,14 @@ def new_id(name: str) -> str:
 
 
 def me() -> dict[str, Any]:
-    """Who is making an agent: lets a survey tell an interrupted create from one under way."""
+    """Return who is creating an agent, so that a survey can tell an interrupted create from one in progress."""
     return {"machine": socket.gethostname(), "pid": os.getpid(), "born": _born(os.getpid())}
 
 
 def survey(
     host: Host, timeout: float | None = ANSWER_SECONDS, *, load: bool = False, one: tuple[str, str] | None = None
 ) -> Survey:
-    """All agents of a host in one round trip; with `load` also how busy it is.
+    """Read all agents of a host in one round trip; with `load`, also how busy it is.
 
     `one` is a name, and an id or nothing: only that agent, or the one that has the name, or all if none has claimed it.
     """
@@ -146,11 +146,11 @@ def survey(
         events = {
             file[3:]: event for file, text in found.items() if file.startswith("ev/") and (event := _object(text))
         }
-        # Of one that was made nobody asks who made it.
+        # The creator only matters until the agent has started.
         asked = agent.creator and (agent.phase or "started" not in events)
         maker = alive(agent.creator, machine) if asked else None
         if agent.phase == "creating" and names.get(agent.name) != agent_id and maker and agent_id not in panes:
-            continue  # it does not have its name yet, and may not get it
+            continue  # it has not claimed its name yet, and may fail to
         client = [_object(text) for file, text in found.items() if file.startswith("client/status/")]
         usage, result = _object(found.get("usage.json", "")), found.get("result.json", "")
         agents.append(
@@ -178,7 +178,7 @@ def _load(text: str) -> Load:
 
 
 def claim(host: Host, agent: Agent) -> str:
-    """Take the agent's name; returns muster's folder on that host. `Refused` when it is taken."""
+    """Claim the agent's name and return the state folder of the host. Raises `Refused` if the name is taken."""
     done = script(host, "claim", agent.id, agent.name, input=tar({"agent.json": record(agent)}))
     if done.returncode == 17:
         raise Refused(
@@ -191,7 +191,7 @@ def claim(host: Host, agent: Agent) -> str:
 
 
 def absolute(host: Host, home: str) -> str:
-    """Return the state folder that a host told. Every path of its agents is made from it, so a relative one is refused."""
+    """Return the state folder that a host reported. All paths of its agents start with it, so a relative one is refused."""
     if not home.startswith("/"):
         raise MusterError(
             f"host {place_of(host) or 'here'} told {home[:80]!r} where its state folder was expected",
@@ -201,13 +201,13 @@ def absolute(host: Host, home: str) -> str:
 
 
 def write(host: Host, agent: Agent, files: dict[str, bytes] | None = None) -> None:
-    """Write the record, and files beside it; the record appears whole or not at all."""
+    """Write the record atomically, and files beside it."""
     new = f"agent.json.{os.urandom(4).hex()}"
     _put(host, agent, {**(files or {}), new: record(agent)}, new)
 
 
 def put(host: Host, agent: Agent, files: dict[str, bytes]) -> None:
-    """Write files beside the record, which stays as it is."""
+    """Write files beside the record."""
     _put(host, agent, files, "")
 
 
@@ -221,7 +221,7 @@ def _put(host: Host, agent: Agent, files: dict[str, bytes], new: str) -> None:
 
 
 def take_name(host: Host, agent: Agent, new: str) -> None:
-    """Claim one more name for an agent. `Refused` when another agent has it."""
+    """Claim another name for an agent. Raises `Refused` if another agent has it."""
     done = script(host, "rename", "take", agent.id, new)
     if done.returncode == 17:
         raise Refused(f"there is an agent {new} already", "use another name")
@@ -230,24 +230,24 @@ def take_name(host: Host, agent: Agent, new: str) -> None:
 
 
 def drop_name(host: Host, agent: Agent, name: str) -> None:
-    """Give a name back that `take_name` claimed."""
+    """Release a name that `take_name` claimed."""
     script(host, "rename", "drop", agent.id, name)
 
 
 def rename(host: Host, agent: Agent, old: str) -> None:
-    """Write the record under its new name, which was claimed before, and give up the old name."""
+    """Write the record under its new name, which must be claimed, and release the old name."""
     file = f"agent.json.{os.urandom(4).hex()}"
     done = script(host, "rename", "record", agent.id, old, agent.name, file, input=tar({file: record(agent)}))
     if done.returncode:
         raise plainly(CommandFailed("rename", done.returncode, done.stderr))
 
 
-#: What a script that does something to many agents ends with if it could not do it to some; it has printed a line for each of these.
+#: Exit code of a script for many agents that failed for some; it has printed a line for each of these.
 SOME_FAILED = 4
 
 
 def lock(host: Host, agent_id: str, name: str, minutes: int) -> str:
-    """Take a lock on an agent; returns what `unlock` wants, or an empty text while another has it."""
+    """Lock an agent. Return the owner for `unlock`, or an empty string if another process has the lock."""
     owner, failed, _ = lock_all(host, [agent_id], name, minutes)
     if error := failed.get(agent_id):
         if isinstance(error, Held):
@@ -263,7 +263,7 @@ class Held(Refused):
 def lock_all(
     host: Host, ids: Sequence[str], name: str, minutes: int, then: Sequence[Step] = (), input: bytes = b""
 ) -> tuple[str, dict[str, MusterError], list[subprocess.CompletedProcess[bytes]]]:
-    """Take a lock on each of these agents, and run `then`, in one round trip.
+    """Lock each of these agents and run `then`, in one round trip.
 
     Returns what `unlock` wants, why some were not taken, and what the steps of `then` gave; these do not run if a lock was not taken.
 
@@ -306,7 +306,7 @@ def unlock_all(host: Host, ids: Sequence[str], name: str, owner: str) -> None:
 def write_all(
     host: Host, agents: Sequence[Agent], then: Sequence[Step] = ()
 ) -> tuple[dict[str, MusterError], list[subprocess.CompletedProcess[bytes]]]:
-    """Write the records of several agents, and run `then`, in one round trip.
+    """Write the records of several agents and run `then`, in one round trip.
 
     Returns why some were not written, and what the steps of `then` gave; these do not run if a record was not written.
     """
@@ -319,12 +319,12 @@ def write_all(
 
 
 def failures(said: bytes, ids: Sequence[str]) -> dict[str, MusterError]:
-    """What a script that does something to many agents says of those to which it could not."""
+    """Return the errors that a script for many agents printed, by id."""
     return {agent_id: failure(agent_id, *why) for agent_id, why in not_done(said, ids).items()}
 
 
 def not_done(said: bytes, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Read the lines `ID WHAT TEXT`; what follows a line of another form belongs to its text."""
+    """Parse lines `ID WHAT TEXT`. Lines of another form continue the text before."""
     found: dict[str, tuple[str, str]] = {}
     known = set(ids)
     agent_id = ""
@@ -346,7 +346,7 @@ def failure(agent_id: str, what: str, text: str) -> MusterError:
 
 
 def hand(host: Host, agent_id: str, name: str, content: bytes) -> None:
-    """Put one file into an agent's folder, whole, for what runs there to take."""
+    """Put a file atomically into an agent's folder, for a process there to take."""
     done = script(host, "hand", agent_id, name, input=content)
     if done.returncode == NotFound.exit_code:
         raise NotFound(f"{agent_id} is gone", "muster list")
@@ -355,17 +355,17 @@ def hand(host: Host, agent_id: str, name: str, content: bytes) -> None:
 
 
 def take_back(host: Host, agent_id: str, name: str) -> bool:
-    """Remove a file that `hand` put there. Return whether it was still there, so that nobody has taken it."""
+    """Remove a file that `hand` put there. Return whether it was still there, which means that nobody took it."""
     return script(host, "take", agent_id, name).returncode == 0
 
 
 def read(host: Host, agent_id: str, *names: str) -> dict[str, bytes]:
-    """The named files of an agent's folder (or of the trash, for ids that are there); missing ones are left out."""
+    """Return the named files of an agent's folder, also in the trash; missing ones are left out."""
     return untar(checked(host, "get", agent_id, *names))
 
 
 def opened(host: Host, agent_id: str, scratch: str, *names: str) -> dict[str, IO[bytes]]:
-    """The same as open files: a recording may be larger than memory. They are parts of one in `scratch` that has no name."""
+    """Do what `read` does, but return open files, because a recording may be larger than memory. They share an unnamed file in `scratch`."""
     import shutil
     import tarfile
     import tempfile
@@ -373,7 +373,7 @@ def opened(host: Host, agent_id: str, scratch: str, *names: str) -> dict[str, IO
     argv = ["sh", "-c", shell_file("get"), "muster-get", host.home, agent_id, *names]
     with contextlib.suppress(OSError):
         os.makedirs(scratch, mode=0o700, exist_ok=True)
-    kept = tempfile.TemporaryFile(dir=scratch if os.access(scratch, os.W_OK) else None)  # noqa: SIM115  # it is gone with the last of its files
+    kept = tempfile.TemporaryFile(dir=scratch if os.access(scratch, os.W_OK) else None)  # noqa: SIM115  # it is deleted when the last of its parts is closed
     with output(host, argv, f"cannot read the files of {agent_id}") as archive:
         shutil.copyfileobj(archive, kept, 1 << 20)
     if not kept.tell():
@@ -388,7 +388,7 @@ def opened(host: Host, agent_id: str, scratch: str, *names: str) -> dict[str, IO
 
 
 def artifacts(host: Host, agent_id: str, limit: int) -> AbstractContextManager[IO[bytes]]:
-    """A tar of the folder `artifacts` of an agent, cut at `limit` bytes, as it comes; nothing when there is none."""
+    """Stream a tar of an agent's folder `artifacts`, cut at `limit` bytes; empty if there is none."""
     argv = ["sh", "-c", shell_file("artifacts"), "muster-artifacts", host.home, agent_id, str(limit)]
     return output(host, argv, f"the artifacts of {agent_id}")
 
@@ -398,13 +398,13 @@ def record(agent: Agent) -> bytes:
 
 
 def tar(files: dict[str, bytes]) -> bytes:
-    """A ustar archive of plain files; programs under `bin/` are executable."""
+    """Return a ustar archive of plain files; those under `bin/` are executable."""
     parts = []
     for name, content in files.items():
         mode = 0o700 if name.startswith("bin/") else 0o600
         encoded = name.encode("utf-8", "surrogateescape")
         if len(encoded) > 100:
-            # The header has no more room: the whole name goes in front, as GNU, BSD and busybox tar read it.
+            # The name is too long for the header, so it goes into an entry before it, which GNU, BSD and busybox tar read.
             parts.append(_member(b"././@LongLink", 0o600, encoded + b"\0", b"L"))
         parts.append(_member(encoded[:100], mode, content, b"0"))
     parts.append(b"\0" * 1024)
@@ -412,7 +412,7 @@ def tar(files: dict[str, bytes]) -> bytes:
 
 
 def untar(archive: bytes) -> dict[str, bytes]:
-    """The plain files of an archive; anything else in it (links, devices) is passed over."""
+    """Return the plain files of an archive; links and devices are skipped."""
     if not archive:
         return {}
     import io
@@ -431,7 +431,7 @@ def untar(archive: bytes) -> dict[str, bytes]:
 
 
 def members_of(archive: IO[bytes], mode: str = "r:") -> tarfile.TarFile:
-    """Open a tar that a host made. It is not unpacked if it is compressed, and no header leads the reader backwards."""
+    """Open a tar that a host made. Compressed archives are refused, and no header can move the reader backwards."""
     import tarfile
 
     class Header(tarfile.TarInfo):
@@ -444,12 +444,12 @@ def members_of(archive: IO[bytes], mode: str = "r:") -> tarfile.TarFile:
 
 
 def plain(member: tarfile.TarInfo) -> bool:
-    """Whether it is a plain file. A sparse one may claim any size, whatever is sent."""
+    """Return whether it is a plain file. Sparse files are not, because they may claim any size."""
     return member.isreg() and not member.issparse() and member.size >= 0
 
 
 def _member(name: bytes, mode: int, content: bytes, kind: bytes) -> bytes:
-    """One entry of an archive: its header, and the content filled up to whole blocks."""
+    """Return one entry of an archive: its header, and the content padded to whole blocks."""
     fields = (
         name.ljust(100, b"\0"),
         f"{mode:07o}\0".encode(),
@@ -467,7 +467,7 @@ def _member(name: bytes, mode: int, content: bytes, kind: bytes) -> bytes:
 
 
 def _agent(agent_id: str, text: str, now: float) -> Agent:
-    """What the record says; a damaged one is an agent too, with its folder, work dir and processes."""
+    """Parse a record. A damaged one is still an agent with a folder, a work dir and processes."""
     try:
         agent = (_read_lately if len(text) < READ_LATELY else _read)(text)
         if agent.id == agent_id and all(map(math.isfinite, (agent.created, agent.timeout))):
@@ -484,13 +484,13 @@ def _read(text: str) -> Agent:
     return agent
 
 
-#: Whoever looks at many agents again and again reads the same records.
+#: Parsed records, because repeated surveys read the same ones.
 _read_lately = functools.lru_cache(2000)(_read)
 READ_LATELY = 8000
 
 
 def _named(agent: Agent, names: dict[str, str]) -> Agent:
-    """Under the name it has claimed: a record that tells another does not take it over."""
+    """Return the agent under the name that it has claimed, whatever name its record contains."""
     if names.get(agent.name) == agent.id:
         return agent
     free = agent.id if agent.name in names else agent.name
@@ -498,7 +498,7 @@ def _named(agent: Agent, names: dict[str, str]) -> Agent:
 
 
 def _tails(text: bytes) -> dict[str, str]:
-    """The last line of each recording, from what `tail` printed of all of them.
+    """Return the last line of each recording, from the output of `tail` on all of them.
 
     A recording may hold what looks like the head of another: what comes twice is not believed.
     """
@@ -511,12 +511,12 @@ def _tails(text: bytes) -> dict[str, str]:
     return lines
 
 
-#: Whoever looks at many agents again and again sees the same terminal of most of them.
+#: Rendered last lines, because repeated surveys see the same ones.
 _last_line = functools.lru_cache(2000)(last_line)
 
 
 def alive(creator: dict[str, Any], machine: str) -> bool | None:
-    """Whether the process that made the record lives; None when it is on another machine."""
+    """Return whether the process that made the record is alive; None if it is on another machine."""
     pid = creator.get("pid")
     if creator.get("machine") != machine or not isinstance(pid, int) or not 0 < pid < 1 << 31:
         return None
@@ -530,7 +530,7 @@ def alive(creator: dict[str, Any], machine: str) -> bool | None:
 
 
 def _born(pid: int) -> str:
-    """When a process began, in its kernel's own count; numbers of processes are used again, this is not.
+    """Return when a process began, in kernel ticks. Unlike a process id, this is never used again.
 
     `dead` for one that has ended and that its parent has not asked about yet.
     """
@@ -543,7 +543,7 @@ def _born(pid: int) -> str:
 
 
 def objects(content: bytes) -> list[dict[str, Any]]:
-    """The JSON objects, one a line; lines that are none are passed over."""
+    """Return the JSON objects, one per line; other lines are skipped."""
     found = []
     for line in content.decode("utf-8", "replace").split("\n"):
         try:
@@ -555,17 +555,17 @@ def objects(content: bytes) -> list[dict[str, Any]]:
     return found
 
 
-#: No more than this of the end of a client's own transcript is read.
+#: Limit on the bytes that are read from the end of a client's transcript.
 CONVERSATION = 64 << 20
 
 
 def conversation(host: Host, agent_id: str, limit: int = CONVERSATION) -> list[dict[str, Any]]:
-    """The lines of the transcript that the agent's client keeps, wherever it said that this is."""
+    """Return the lines of the transcript that the agent's client keeps at the path that it reported."""
     return objects(kept(host, agent_id, limit))
 
 
 def kept(host: Host, agent_id: str, limit: int = CONVERSATION) -> bytes:
-    """The end of that transcript, as it is."""
+    """Return the end of that transcript unparsed."""
     return checked(host, "conversation", agent_id, str(limit))
 
 
@@ -583,7 +583,7 @@ def _number(text: str) -> float | None:
 
 
 def plainly(error: MusterError) -> MusterError:
-    """The same failure, in words that say what to do about it."""
+    """Return the error in words that say what to do about it."""
     if not isinstance(error, CommandFailed):
         return error
     for sign, what, hint in TROUBLE:
@@ -596,5 +596,5 @@ def plainly(error: MusterError) -> MusterError:
 
 
 def release(host: Host, agent: Agent) -> None:
-    """Take back a claim: the folder of an agent that never came to life, and its name."""
+    """Release a claim: remove the folder of an agent that never started, and its name."""
     script(host, "release", agent.id, agent.name)

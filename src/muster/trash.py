@@ -17,11 +17,11 @@ from .workdirs import tree, unregister
 
 DAYS = 30
 LOCK = "destroy.lock"
-#: A host without an agent that was made less long ago may be about to get its first.
+#: A younger host without agents may be about to get its first one.
 MAKING_SECONDS = 3600
-#: Records that are changed under their locks at the same time: each lock is an open file.
+#: Limit on records that are changed at the same time, because each lock is an open file.
 FILES_AT_ONCE = 100
-#: Kinds of left-overs that no record explains: what each is, and what `gc` does with it.
+#: Kinds of leftovers without a record: what each is, and what `gc` does with it.
 LEFT = {
     "work": ("unique", "to the trash"),
     "folder": ("empty", "removed"),
@@ -56,7 +56,7 @@ class Gone(NamedTuple):
 def destroy(
     home: str, chosen: Sequence[Found], days: int, step: Callable[[str, str], None]
 ) -> list[fanout.Outcome[Found, dict[str, Any]]]:
-    """Mark, stop, park, forget: each step is done to all agents of a host at once. Results in the given order.
+    """Destroy agents: mark, stop, park, forget. Each step handles all agents of a host at once. Results are in the given order.
 
     Killed in between, an agent is still listed, and `destroy` again goes on. `home` is the state folder of this machine,
     `days` how long the trash keeps what is put there; `step` is told the name of each step that is done, and of the agent.
@@ -79,7 +79,7 @@ def destroy(
 
 
 class _Destroy:
-    """The destroy of some agents of one host. An agent to which one step cannot be done is left out of the next ones."""
+    """Destroys some agents of one host. An agent for which a step fails is left out of the next steps."""
 
     def __init__(self, home: str, group: Sequence[Found], days: int, step: Callable[[str, str], None]) -> None:
         self.home, self.host, self.days, self.step = home, group[0].host, days, step
@@ -89,10 +89,10 @@ class _Destroy:
         self.owner = ""
         self.held: set[str] = set()
         self.infos: dict[str, git.Info] = {}
-        """What git says of those that were asked about along with their locks."""
+        """Answers of git about the agents that were locked in the same round trip."""
         self.stopped: dict[str, tmux.Stopped] = {}
         self.parked: dict[str, MusterError | None] = {}
-        """Agents whose work dir was moved, or why it could not be."""
+        """Agents whose work dir was moved, or the reason why not."""
 
     def run(self) -> dict[str, fanout.Outcome[Found, dict[str, Any]]]:
         try:
@@ -102,7 +102,7 @@ class _Destroy:
             self._step("park", self._park)
             self._step("forget", self._forget)
             for agent_id, one in self.todo.items():
-                self.held.discard(agent_id)  # its lock is in the trash with the rest
+                self.held.discard(agent_id)  # its lock went to the trash with its folder
                 agent = self.agents[agent_id]
                 if one.status.bound:
                     gone = agent._replace(phase=bindings.DESTROYED)
@@ -116,7 +116,7 @@ class _Destroy:
         return self.done
 
     def _step(self, step: str, act: Callable[[list[str]], dict[str, MusterError]]) -> None:
-        """Do it to all agents that are left; where the disk is full, stop them, give up the space kept for this, and do it again."""
+        """Do a step for all remaining agents. If the disk is full, stop them, free the reserved space, and try again."""
         failed = self._tried(act, list(self.todo))
         if full := [agent_id for agent_id, error in failed.items() if isinstance(error, store.NoSpace)]:
             tmux.stop(self.host, full)
@@ -137,7 +137,7 @@ class _Destroy:
             return dict.fromkeys(ids, store.plainly(error))
 
     def _lock(self, ids: list[str]) -> dict[str, MusterError]:
-        """Lock the agents; git is asked in the same round trip what they have."""
+        """Lock the agents and ask git, in the same round trip, what they have."""
         trees = _trees([self.agents[agent_id] for agent_id in ids])
         step, asked = git.info_step(trees)
         self.owner, failed, answers = store.lock_all(self.host, ids, LOCK, 60, [step] if trees else [], asked)
@@ -148,7 +148,7 @@ class _Destroy:
         return failed
 
     def _mark(self, ids: list[str]) -> dict[str, MusterError]:
-        """Record that the agents are being destroyed, and what they have; then stop and park them, in the same round trip."""
+        """Record that the agents are being destroyed, and what they have, and stop and park them in the same round trip."""
         fresh = [agent for agent_id in ids if (agent := self.agents[agent_id]).phase != "destroying"]
         worth = _worth(self.host, fresh, self.infos)
         failed: dict[str, MusterError] = {}
@@ -190,7 +190,7 @@ class _Destroy:
         return {agent_id: error for agent_id in ids if (error := self.parked.pop(agent_id)) is not None}
 
     def _forget(self, ids: list[str]) -> dict[str, MusterError]:
-        """Move their folders there and give up their names."""
+        """Move their folders to the trash and release their names."""
         names = "".join(f"{self.agents[agent_id].name}\n" for agent_id in ids)
         return self._moved(ids, checked(self.host, "trash", "forget", *ids, input=names.encode()))
 
@@ -202,7 +202,7 @@ class _Destroy:
 
 
 def listing(home: str, places: Sequence[Host]) -> list[Gone]:
-    """Return everything in the trash of these hosts, newest first; one that does not answer is passed over."""
+    """Return everything in the trash of these hosts, newest first. Hosts that do not answer are skipped."""
     found: list[Gone] = []
     for outcome in fanout.each(partial(_read, home), places):
         if outcome.error is None:
@@ -211,13 +211,13 @@ def listing(home: str, places: Sequence[Host]) -> list[Gone]:
 
 
 def find(home: str, host: Host, name: str) -> Gone | None:
-    """Return the agent that was destroyed last under that name, or the one with that id."""
+    """Return the destroyed agent with that id, or the last one with that name."""
     gone = [item for item in _read(home, host) if name in (item.agent.name, item.agent.id)]
     return max(gone, key=lambda item: item.destroyed, default=None)
 
 
 def restore(home: str, host: Host, name: str, new: str) -> Agent:
-    """Bring one back: work dir, branch and index first, the record last."""
+    """Restore an agent: work dir, branch and index first, the record last."""
     gone = find(home, host, Address.parse(name).name)
     if gone is None:
         raise NotFound(f"there is no {name} in the trash", "muster restore --list shows what is")
@@ -251,7 +251,7 @@ def gc(
     seconds: float,
     destroy: Callable[[Found], object],
 ) -> list[dict[str, Any]]:
-    """Return what is left over on some hosts, and what it is; with `yes`, remove it where nothing unique can be lost.
+    """Return the leftovers of some hosts; with `yes`, remove those that hold nothing unique.
 
     `places` are the hosts, each with its agents; `seconds` is how long the trash keeps something; `cwd` may be in a
     repository whose branches are looked at too.
@@ -287,7 +287,7 @@ def left_hosts(
     for place, since in made.items():
         force = f"kept: muster hosts destroy {place} --force"
         if time.time() - since < MAKING_SECONDS:
-            continue  # an agent may be about to be made there
+            continue  # a create may be about to use it
         if place not in answering:
             rows.append(_host_row(place, "does not answer", force))
         elif not answering[place][1]:
@@ -304,7 +304,7 @@ def _host_row(place: str, verdict: str, action: str) -> dict[str, Any]:
 
 
 def days(settings: dict[str, Any]) -> int:
-    """Return how long the trash keeps something, from `[trash]`."""
+    """Return how many days the trash keeps something, from `[trash]`."""
     value = settings.get("days", DAYS)
     return value if isinstance(value, int) else DAYS
 
@@ -312,7 +312,7 @@ def days(settings: dict[str, Any]) -> int:
 def _half_made(
     host: Host, statuses: list[Status], yes: bool, destroy: Callable[[Found], object]
 ) -> list[dict[str, Any]]:
-    """Agents whose `create` or `destroy` was interrupted: both end in the trash. A damaged record is only told of."""
+    """Move agents whose `create` or `destroy` was interrupted to the trash. Damaged records are only reported."""
     rows = []
     for status in statuses:
         if status.agent.phase == "unreadable":
@@ -332,7 +332,7 @@ def _cut_off(status: Status) -> bool:
 
 
 def _done(act: Callable[[], object], yes: bool, action: str) -> str:
-    """What became of one left-over; a failure does not keep the rest from being cleaned."""
+    """Act on one leftover and return what became of it. A failure does not stop the rest."""
     try:
         if yes:
             act()
@@ -342,12 +342,12 @@ def _done(act: Callable[[], object], yes: bool, action: str) -> str:
 
 
 def _stale_records(local: Host, host: Host, live: set[str], yes: bool) -> list[dict[str, Any]]:
-    """This machine's records of agents that are neither on their host nor in its trash any more."""
+    """Return this machine's records of agents that are neither on their host nor in its trash."""
     home, place, rows = local.home, place_of(host), []
     known = {*live, *(item.agent.id for item in _read(home, host))}
     for agent_id in bindings.ids(home, place):
         binding = bindings.read(home, place, agent_id)
-        # A younger one may belong to a create under way.
+        # A younger one may belong to a create in progress.
         if agent_id in known or binding is None or time.time() - binding.agent.created < 86400:
             continue
 
@@ -377,7 +377,7 @@ def _left_over(local: Host, host: Host, limit: float, yes: bool) -> list[dict[st
         since = item.destroyed if item else 0.0
         expired = item is not None and time.time() - since > limit
         if item is None:
-            # Nobody knows what it was: it stays as long as everything else, counted from when it came here.
+            # Its origin is unknown, so it is kept as long as everything else, from the day it was moved here.
             gone_for_good = partial(checked, host, "trash", "drop", name)
             action = _done(gone_for_good, yes, "removed") if old else f"kept in trash/{name}: it has no record"
             rows.append(_row("trash", host, name, "unique", size, action))
@@ -400,7 +400,7 @@ def drop(home: str, gone: Gone) -> None:
 
 
 def _branches(local: Host, cwd: str, statuses: list[Status], yes: bool) -> list[dict[str, Any]]:
-    """`muster/*` branches of the repository we are in that no agent has any more."""
+    """Return `muster/*` branches of the current repository that no agent has."""
     repo = git.find(local, cwd)
     if repo is None:
         return []
@@ -415,7 +415,7 @@ def _branches(local: Host, cwd: str, statuses: list[Status], yes: bool) -> list[
         except MusterError as error:
             if _exists(local, repo.common, branch):
                 rows.append(_row("branch", local, branch, "cannot be read", 0, f"failed: {error.message}"))
-            continue  # else it was removed since it was listed
+            continue  # it was removed since it was listed
         if alone:
             rows.append(_row("branch", local, branch, f"unique ({alone} commit{'s' if alone != 1 else ''})", 0, "kept"))
             continue
@@ -481,7 +481,7 @@ def _read(home: str, host: Host) -> list[Gone]:
 
 
 def _trees(agents: Sequence[Agent]) -> dict[str, git.Tree]:
-    """Return what git has to know of those agents that it can compare with their base."""
+    """Return the trees of those agents that git can compare with their base."""
     return {
         agent.id: tree(agent)
         for agent in agents
@@ -490,7 +490,7 @@ def _trees(agents: Sequence[Agent]) -> dict[str, git.Tree]:
 
 
 def _worth(host: Host, agents: Sequence[Agent], known: dict[str, git.Info]) -> dict[str, dict[str, Any]]:
-    """Return what each agent has that its base has not, in words, and the commit it is at. Git is not asked about those `known`."""
+    """Return what each agent has beyond its base, in words, and its commit. Git is not asked about those in `known`."""
     found: dict[str, dict[str, Any]] = {agent.id: {"kept": [], "head": None} for agent in agents}
     for agent in agents:
         if agent.phase == "unreadable":
@@ -513,7 +513,7 @@ def _worth(host: Host, agents: Sequence[Agent], known: dict[str, git.Info]) -> d
 
 
 def _infos(host: Host, trees: dict[str, git.Tree]) -> dict[str, git.Info]:
-    """`git.info` of all; if what the host says of one cannot be read, each is asked about alone."""
+    """Return `git.info` of all trees. If the answer about one cannot be parsed, ask about each alone."""
     try:
         return git.info(host, trees) if trees else {}
     except Unreachable:
