@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ... import Address, Fleet, Host, Spec, Status
+from ... import Address, Fleet, Spec, Status
 from ...errors import MusterError, NotFound, Refused, Unreachable
 from ..limits import settings
 from ..limits.governor import HostLoad, Spend
-from ..run import artifacts, prompts, results
+from ..run import artifacts, git, prompts, results
 from ..run.directory import Attempt, Run, write
 from ..run.records import Outcome
 from ..run.tasks import Task
@@ -263,7 +263,7 @@ class FleetField:
             return outcome
         left = bool(pulled.get("dirty")) and not self._carried_only(one, patch)
         rest = self.fleet.pull(one, uncommitted=True, force=True, empty=False) if left else {}
-        _ref(self.fleet.local, repo, f"refs/muster/runs/{self.run.name}/{one.agent.name}", tip)
+        git.update_ref(self.fleet.local, repo, f"refs/muster/runs/{self.run.name}/{one.agent.name}", tip)
         return outcome._replace(uncommitted=str(rest.get("branch") or ""), repo=repo)
 
     def _carried_only(self, one: Any, patch: str) -> bool:
@@ -297,13 +297,6 @@ def _born(status: Status) -> str:
     """The name that an agent was given, whatever it is called now; of a very long one an id does not have all of it."""
     name = status.agent.id[:-9]
     return name if len(name) < 40 else status.agent.name
-
-
-def _ref(host: Host, repo: str, ref: str, tip: str) -> None:
-    """Point a ref at a commit."""
-    done = host.run(["git", "-C", repo, "-c", "core.hooksPath=/dev/null", "update-ref", "--", ref, tip])
-    if done.returncode:
-        raise MusterError(f"cannot keep {ref}: {done.stderr.decode('utf-8', 'replace').strip()}")
 
 
 def _shown(status: Status) -> dict[str, Any]:
