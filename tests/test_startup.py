@@ -63,7 +63,15 @@ CORE = {
     *("muster.providers.local", "muster.cli", "muster.cli.main", "muster.cli.parse", "muster.cli.render"),
 }
 SHARED = {"muster.cli.common"}
-WORK = {"muster.births", "muster.message", "muster.notify", "muster.workdirs", "muster.git"}
+WORK = {
+    "muster.births",
+    "muster.keyboard",
+    "muster.message",
+    "muster.notifier",
+    "muster.notify",
+    "muster.workdirs",
+    "muster.git",
+}
 #: What a call of the verb may load beyond the core and its own module.
 ALLOWED = {
     ("list",): SHARED,
@@ -71,7 +79,8 @@ ALLOWED = {
     ("stop", "x"): SHARED,
     ("wait", "x"): SHARED,
     ("explain", "x"): {"muster.fingerprint"},
-    ("message", "x", "-m", "hi"): SHARED | {"muster.message", "muster.agents", "muster.agents.command"},
+    ("message", "x", "-m", "hi"): SHARED
+    | {"muster.keyboard", "muster.message", "muster.agents", "muster.agents.command"},
     ("create", "new", "command", "--no-connect", "--", "true"): SHARED
     | WORK
     | {"muster.cli.connect", "muster.agents", "muster.agents.command", "muster.fingerprint"},

@@ -554,9 +554,9 @@ class Fleet:
         return message.deliver(one.host, one.status, lambda: self.look(one), kind, text)
 
     def answer(self, one: Found, text: str) -> str:
-        from . import message
+        from . import dialogs
 
-        return message.answer(one.host, lambda: self.look(one), self.type(one.agent.type), text)
+        return dialogs.answer(one.host, lambda: self.look(one), self.type(one.agent.type), text)
 
     def rename(self, one: Found, new: str) -> Agent:
         """Rename an agent and its branch. After a kill at any moment, the same call completes the rename."""

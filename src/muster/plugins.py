@@ -91,10 +91,14 @@ class AgentType(NamedTuple):
     """Return when a limit ends, from the words of its `limit` event and the time of that; needed if the event has no `until`."""
     guard: str = ""
     """First characters that it would take for a command of its own, such as `/` and `!`."""
+    quits: tuple[str, ...] = ("exit", "quit", ":q", ":q!", ":wq", ":wq!", ":qa", ":qa!", ":x")
+    """Messages that would end it if it has a `guard`; case does not matter."""
     clear: tuple[str, ...] = ()
     """Keys that empty its input box."""
     box: str = ""
     """What its empty input box looks like (a regular expression); without it `clear` is pressed before each message."""
+    pasted: tuple[str, ...] = ()
+    """How it shows a long paste in its input box: the beginning of such a mark, without white space."""
     input: str = ""
     """What the end of its screen looks like while its input box takes what is typed (a regular expression for the whole end, from the
     box on; group 1 is what the box holds). With it no key is pressed and nothing is pasted while the screen looks otherwise.

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from muster.agents import pi as pi_type
-from muster.message import chosen, guarded
+from muster.dialogs import chosen
+from muster.message import guarded
 from muster.model import Agent
 from muster.plugins import Launch
 

@@ -205,6 +205,7 @@ TYPE = AgentType(
     guard="/!",
     clear=("C-u",) * 30 + ("C-k",) * 30,
     box=EMPTY,
+    pasted=("[Pastedtext",),
     input=INPUT,
     choice="^ +❯ ",
     dialog=DIALOG,

@@ -165,6 +165,7 @@ TYPE = AgentType(
     guard="/!",
     clear=("C-u",) * 12,
     box=BOX,
+    pasted=("[PastedContent",),
     input=INPUT,
     cursor=True,
     choice="^ *› ",

@@ -85,6 +85,7 @@ TYPE = AgentType(
     guard="/!",
     clear=("C-e", *("C-u",) * 12),
     box=EMPTY,
+    pasted=("[Pasted~",),
     input=INPUT,
     bypass=("--auto",),
     policy=True,

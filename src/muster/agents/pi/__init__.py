@@ -122,6 +122,7 @@ TYPE = AgentType(
     translate=translate,
     guard="/!",
     box=EMPTY,
+    pasted=("[paste#",),
     input=INPUT,
     clear=("C-e", *("C-u",) * 12),
     policy=True,
