@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from muster import tmux
-from muster.message import same, shows
+from muster.keyboard import shows
+from muster.message import same
+from muster.plugins import AgentType, agent_type
 from muster.providers.local import LocalHost
 
 from .conftest import World, eventually
@@ -162,6 +164,10 @@ def test_a_dialog_that_opens_during_that_wait_gets_no_key(world: World, agent: t
 def test_texts_are_compared_as_clients_keep_them(tmp_path: Path) -> None:
     assert same("Re\u0301sume\u0301", "R\u00e9sum\u00e9")
     assert same("a    b\nc", "a\tb  \nc\n\n") and not same("a b", "ab")
-    assert shows("Re\u0301sume\u0301 \N{PARTY POPPER}", "R\u00e9sum\u00e9 \N{PARTY POPPER}")
-    assert shows("x" * 5000, "[Pasted text #1 +9 lines]") and shows("one two three four", "two three four")
-    assert not shows("one two three", "a question of another")
+    kind, claude = AgentType("any"), agent_type("claude", {})
+    assert shows("Re\u0301sume\u0301 \N{PARTY POPPER}", "R\u00e9sum\u00e9 \N{PARTY POPPER}", kind)
+    assert shows("x" * 5000, "[Pasted text #1 +9 lines]", claude) and shows(
+        "one two three four", "two three four", kind
+    )
+    assert not shows("x" * 5000, "[Pasted text #1 +9 lines]", kind)
+    assert not shows("one two three", "a question of another", kind)

@@ -131,6 +131,7 @@ def test_the_public_face_is_what_it_is() -> None:
         "Address",
         "Agent",
         "AgentType",
+        "ClientStatus",
         "CommandFailed",
         "CommandHost",
         "Fleet",

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .errors import MusterError, NotFound, Refused, Stuck, TimedOut, Unreachable, UsageError
     from .fleet import Fleet
     from .host import CommandFailed, CommandHost, Found, Host
-    from .model import Address, Agent, Spec, Status
+    from .model import Address, Agent, ClientStatus, Spec, Status
     from .plugins import AgentType, Launch, Prepared, Provider
 
 __version__ = "0.1.0"
@@ -17,6 +17,7 @@ __all__ = [
     "Address",
     "Agent",
     "AgentType",
+    "ClientStatus",
     "CommandFailed",
     "CommandHost",
     "Fleet",
@@ -40,7 +41,7 @@ _NAMES = {
     "errors": ("MusterError", "NotFound", "Refused", "Stuck", "TimedOut", "Unreachable", "UsageError"),
     "fleet": ("Fleet",),
     "host": ("CommandFailed", "CommandHost", "Found", "Host"),
-    "model": ("Address", "Agent", "Spec", "Status"),
+    "model": ("Address", "Agent", "ClientStatus", "Spec", "Status"),
     "plugins": ("AgentType", "Launch", "Prepared", "Provider"),
 }
 

@@ -45,8 +45,13 @@ INTEGRATED = (
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         # Nobody answers; how long that is waited for is not what is tested.
-        for name in ("RECEIPT", "QUEUE", "TAKE", "READY", "OPEN", "SETTLE", "CLEAR"):
-            monkeypatch.setattr(f"muster.message.{name}_SECONDS", 0.1)
+        for module, names in {
+            "message": ("RECEIPT", "TRANSCRIPT", "TAKE"),
+            "keyboard": ("READY", "OPEN", "PRESS", "SETTLE", "CLEAR"),
+            "dialogs": ("ANSWER", "SETTLE"),
+        }.items():
+            for name in names:
+                monkeypatch.setattr(f"muster.{module}.{name}_SECONDS", 0.1)
         lab = Lab(tmp_path_factory.mktemp("hostile"), monkeypatch)
         yield lab
         lab.end()
