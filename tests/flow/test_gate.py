@@ -19,7 +19,7 @@ from .lab import Lab
 
 def test_a_word_names_a_gate() -> None:
     assert parse("pytest") == Pytest() and parse("pytest", ["-q"]) == Pytest(("-q",))
-    assert parse("none") == NoGate()
+    assert parse("none") == NoGate() and NoGate(), "it is a gate, and not a missing one"
     assert parse("make test") == Command("make test") and parse("pytest -x") == Command("pytest -x")
     assert [str(gate) for gate in (Pytest(("-q",)), NoGate(), Command("make test"))] == ["pytest", "none", "make test"]
 

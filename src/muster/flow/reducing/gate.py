@@ -42,6 +42,9 @@ class Command(NamedTuple):
 class NoGate(NamedTuple):
     """Nothing is run: the branch has everything that merges."""
 
+    def __bool__(self) -> bool:
+        return True  # an empty tuple is false, and a gate that was given is not a missing one
+
     def __str__(self) -> str:
         return "none"
 
