@@ -300,6 +300,10 @@ def test_a_last_line_that_looks_like_several_states_is_the_one_that_needs_a_pers
     assert state("working", "ready", "waiting") == "waiting"
     assert state("working", "ready") == "ready"
     assert state("working") == "working"
+    plain = judge(
+        Agent("i", "n", "t"), events(started=1), ALIVE, NOW, speaks=False, last_line="?", shows={"ready": "x"}
+    )
+    assert plain.state == "working"
 
 
 AGENT = Agent("a-1", "a", "x", created=890.0)
@@ -525,6 +529,7 @@ def test_the_last_line_that_looks_so_is_added_to_the_evidence() -> None:
     assert added.evidence == (*status.evidence, Evidence("screen", NOW, "retrying 2"))
     assert added._replace(evidence=status.evidence) == status
     assert screened(status, "other", "retry") == status == screened(status, "retrying", "")
+    assert screened(status, "x" * 999 + "y", "y") != status == screened(status, "x" * 1000 + "y", "y")
     assert screened(status, "retry" + "x" * 300, "retry").evidence[-1].fact == "retry" + "x" * 195
 
 
@@ -535,6 +540,8 @@ def test_the_last_word_is_the_first_line_of_the_newest_thing_said() -> None:
     assert last_word(events(limit=(1, {"tool": "T", "text": "full"}), ask=(0, {"text": "x"}))) == "T: full"
     assert last_word(events(permission=(5, {"tool": "T"}), error=(6, {"text": "bad"}))) == "bad"
     assert last_word(events(prompt=(9, {"text": "no"}))) == ""
+    for kind in ("turn-end", "ask", "permission", "tool", "error", "limit"):
+        assert last_word({kind: {"kind": kind, "t": 1.0, "text": "word"}}) == "word"
 
 
 def test_the_question_of_a_waiting_agent_is_whole() -> None:
