@@ -170,6 +170,11 @@ def test_a_provider_that_makes_no_hosts_refuses_in_one_line(world: World) -> Non
     assert error.splitlines() == ["muster: provider ssh does not make hosts", "  name one that exists: NAME@HOST.ssh"]
 
 
+def test_a_provider_that_is_not_installed_is_named(world: World) -> None:
+    error = world.fails(2, "create", "foo@.frob", "command", "--no-connect", "--", "true").stderr
+    assert error.startswith("muster: there is no provider 'frob'\n")
+
+
 @pytest.mark.parametrize("provider", ["folder", "sub"])
 def test_a_wrong_key_is_an_error_with_file_line_and_the_nearest_key(plugged: World, provider: str) -> None:
     for text, line, message, hint in (

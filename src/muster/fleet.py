@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from . import bindings, config, evidence, fanout, hosts, store, tmux
+from . import bindings, config, evidence, fanout, hosts, plugins, store, tmux
 from .errors import MusterError, NotFound, Refused, TimedOut, Unreachable, UsageError, close
 from .host import Found, Host, place_of, shell_file
 from .model import ENDED, LIVE, Address, Agent, Alarm, Bill, Load, Spec, Status, place_name
@@ -484,6 +484,7 @@ class Fleet:
         """Return the place of a host that does not exist: two words that every kind of provider takes as a name."""
         from .births import free_name
 
+        plugins.provider(provider)  # an unknown one is no part of a place but of a name with a dot
         taken = {place.rpartition(".")[0] for place in hosts.remembered(self.home)}
         return place_name(free_name(taken), provider)
 

@@ -2,8 +2,8 @@
 
     from muster.testing import LifecycleContract
 
-    class TestDocker(LifecycleContract):
-        provider_name = "docker"
+    class TestMine(LifecycleContract):
+        provider_name = "mine"
 
 `HostContract` is for a host alone, `ProviderContract` for a provider that only finds hosts, `LifecycleContract` for one that makes
 them too.
