@@ -1,7 +1,7 @@
 #!/bin/sh
-# Ten recorded agents (no model, no key, no network) mend a small program that comes with a tutorial and tests that cite it: real bugs are
-# fixed, two agents make the same fix, two collide, one weakens a test, one is blocked. What holds becomes one branch. All of it happens in a
-# folder of its own; the page and the branch stay there for you to look at.
+# Ten recorded agents (no model, no key, no network) fix a small program that has a tutorial and tests that cite it. Real bugs are fixed, two
+# agents make the same fix, two conflict, one weakens a test, one is blocked. The verified changes become one branch. Everything happens in a
+# temporary folder, where the page and the branch stay for you to look at.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/muster-demo.XXXXXX")
@@ -27,16 +27,16 @@ git config user.email demo@example.invalid
 git add -A
 git commit -q -m "till, with bugs"
 
-say "A program with a tutorial, 44 tests that cite it, and bugs that they reveal. Each test gets an agent; here recorded ones for ten of them"
+say "A program with a tutorial, 44 tests that cite it, and bugs that they reveal. Each failing test gets an agent; here, ten recorded ones"
 run muster improve -a replay --playbooks ../till-plays --times "${MUSTER_DEMO_TIMES:-2}" --run demo
 
-say "One branch: first all that is no implementation, then each fix, the most important first"
+say "One branch: first all changes other than implementations, then each fix, most important first"
 run git log --oneline --reverse main..muster-run/demo
 
-say "What was claimed, what was verified, and what was not believed"
+say "What the agents claimed, what was verified, and what was refused"
 run muster runs show demo
 
 say "The page of the run, with every transcript, recording and diff"
 run muster report demo
 echo
-echo "The repository is $work/till (nothing runs any more; remove it with: rm -rf $work)"
+echo "The repository is $work/till. No process is left running. Remove it with: rm -rf $work"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A first session with muster: a small repository, three agents that play a recorded playbook (no model, no key, no
-# network), and every step a person would take. All of it happens in a folder of its own, which is removed at the end.
+# A first session with muster: a small repository, three agents that replay a playbook (no model, no key, no network), and
+# every step a person would take. Everything happens in a temporary folder, which is removed at the end.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -43,7 +43,7 @@ run muster create shout replay --no-connect -m "--shout does nothing" -- ../play
 run muster create docs replay --no-connect --label kind=docs -- ../plays/docs.toml
 run muster list
 
-say "The one for the docs has a question; the others end by themselves"
+say "The docs agent has a question; the others finish without help"
 run muster wait docs --until waiting --timeout 60s
 run muster explain docs
 run muster answer docs "Yes, with one example"
@@ -54,19 +54,19 @@ say "What did they do?"
 run muster diff shout
 run muster transcript docs --last 3
 
-say "Bring the work home; your own tree is only touched when you say so"
+say "Pull the work; your own work tree only changes when you merge"
 run muster pull --all
 run muster pull empty-name --merge
 run muster pull shout --merge
 run git log --oneline --graph
 run sh test.sh
 
-say "Destroy loses nothing: it goes to the trash, and comes back"
+say "Destroy loses nothing: a destroyed agent goes to the trash and can be restored"
 run muster destroy docs
 run muster list
 run muster restore docs
 run muster diff docs --stat
 
-say "Your uncommitted note is as it was, and nothing is left running"
+say "Your uncommitted note is unchanged, and nothing is left running"
 run cat notes.txt
 run muster stop --all

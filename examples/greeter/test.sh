@@ -1,5 +1,5 @@
 #!/bin/sh
-# The tests of greet: each line is a check; the exit code counts what failed.
+# The tests of greet: one check per line; the exit code is the number of failures.
 failed=0
 check() {
 	if [ "$2" = "$3" ]; then

@@ -310,7 +310,7 @@ def test_a_pull_request_is_opened_by_your_own_gh(e2e: E2eSession, tmp_path: Path
     assert said[:4] == ["pr", "create", "--head", "muster-run/mend"]
     body = Path(said[said.index("--body-file") + 1]).read_text()
     assert body.startswith("# 1 tests fixed, 0 improved\n")
-    assert "- Add instead of subtracting (`0001-test-add`; number 1 as asked, fixes 1 test" in body
+    assert "- Add instead of subtracting (`0001-test-add`; requested as number 1, fixes 1 " in body
 
 
 @pytest.mark.slow

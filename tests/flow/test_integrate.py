@@ -81,7 +81,7 @@ def test_what_is_no_implementation_comes_first_then_each_fix_by_importance_on_th
         ("small", last, "present"),
     ]
     assert trailers(lab, fix) == ["Muster-Task: large", "Muster-Test: t::2", "Muster-Test: t::3", "Muster-Run: r1"]
-    assert json.loads(json.dumps(done.to_json()))["accepted"][0]["reason"].startswith("fixes 2 tests, group of 1")
+    assert json.loads(json.dumps(done.to_json()))["accepted"][0]["reason"].startswith("fixes 2 tests, changes ")
 
 
 def test_nothing_of_the_user_is_touched_and_the_same_input_gives_the_same_commits(lab: Lab) -> None:
@@ -170,7 +170,7 @@ def test_equal_implementations_are_one_commit_that_names_all_tasks(lab: Lab) -> 
     wanted = ["Muster-Task: twin", "Muster-Test: t::twin", "Muster-Cost: 1.50", "Muster-Task: x", "Muster-Test: t::x"]
     assert trailers(lab, commit) == [*wanted, "Muster-Task: y", "Muster-Test: t::y", "Muster-Run: r1"]
     assert "3 tasks came to this change." in lab.git("log", "-1", "--format=%B", commit)
-    assert "fixes 3 tests (2 by equal patches)" in done.accepted[1].reason
+    assert "fixes 3 tests, 2 of them through equal patches" in done.accepted[1].reason
 
 
 def test_patches_that_only_look_equal_are_both_applied(lab: Lab) -> None:
@@ -222,10 +222,10 @@ def test_importance_is_tests_then_group_then_severity_then_size_and_what_is_requ
     ]
     done = lab.integrate(units)
     assert names(done) == ["scout", "tests", "group", "severe", "size1", "size2"]
-    assert done.accepted[2].reason == "fixes 0 tests, group of 9, severity 0, 4 lines"
+    assert done.accepted[2].reason == "one of 9 similar failures, changes 4 lines"
     other = lab.integrate(units, run="r2", order=["size2", "tests", "nobody"])
     assert names(other) == ["size2", "scout", "tests", "group", "severe", "size1"]
-    assert other.accepted[0].reason.startswith("number 1 as asked, fixes 0 tests")
+    assert other.accepted[0].reason.startswith("requested as number 1, changes ")
 
 
 # Conflicts

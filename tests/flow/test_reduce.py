@@ -169,7 +169,9 @@ def test_the_order_that_an_agent_gives_is_the_order_of_the_branch(calc: World, t
     words = ("--rank", "agent", "--integrator", "replay", "--playbooks", str(tmp_path / "plays"))
     asked = reduced(calc, "one", "double", "half", "--run", "asked", *words)
     assert [one["name"] for one in asked["accepted"]] == order
-    assert [one["reason"].partition(",")[0] for one in asked["accepted"]] == [f"number {n} as asked" for n in (1, 2, 3)]
+    assert [one["reason"].partition(",")[0] for one in asked["accepted"]] == [
+        f"requested as number {n}" for n in (1, 2, 3)
+    ]
     assert subjects(calc, "muster-run/asked") == subjects(calc, "muster-run/usual")[::-1]
 
 

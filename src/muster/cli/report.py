@@ -20,11 +20,11 @@ muster report build/e2e --out public/e2e
 muster report improve-1 --open
 """
 TEXT = """
-Makes the page of a test run from the artifact folder of `pytest --e2e-artifacts DIR`: the tutorial's blocks beside the tests
-that cite them, transcripts, and recordings to play. Of a run of improve or map it makes the page that shows how many tasks came how
-far, what agents claimed beside what was verified, the branch, and each task with its transcript, recording and changes; once it is
-there, the run makes it again as it goes on, and at its end. It opens from a file, without a network, and can be put on any web server.
-A report made before is replaced; a folder that holds anything else is left as it is.
+Builds a page for a test run from the artifact folder of `pytest --e2e-artifacts DIR`. It shows the blocks of the tutorial with the tests
+that cite them, transcripts, and recordings to play. For a run of improve or map, the page shows how many tasks reached each stage, what
+agents claimed and what was verified, the branch, and the transcript, recording and changes of each task. Once the page exists, the run
+rebuilds it while it goes on and at its end. The page opens from a file without a network, and any web server can serve it.
+An earlier report is replaced. A folder that contains anything else is not changed.
 """
 FOLDER = ".muster/e2e"
 
@@ -36,39 +36,41 @@ def options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=FOLDER,
         metavar="DIR|RUN",
-        help=f"the artifact folder (default: {FOLDER}), or a run",
+        help=f"artifact folder (default: {FOLDER}), or name of a run",
     )
     add(
         "--out",
         metavar="DIR",
-        help="where to make the page (default: report in the artifact folder or the run's directory)",
+        help="folder for the page (default: report in the artifact folder or the run's directory)",
     )
-    add("--open", action="store_true", help="show it in the browser")
+    add("--open", action="store_true", help="open the page in a browser")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     from ..report import player
 
-    name, made = _make(args.folder, Path(args.out) if args.out else None, fleet)
+    name, summary = _make(args.folder, Path(args.out) if args.out else None, fleet)
     if args.json:
-        render.document({"report": str(made.path), "run": name, "tests": made.tests, "outcomes": made.outcomes})
+        render.document(
+            {"report": str(summary.path), "run": name, "tests": summary.tests, "outcomes": summary.outcomes}
+        )
     else:
-        told = ", ".join(f"{count} {outcome}" for outcome, count in made.outcomes.items())
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in summary.outcomes.items())
         word = "test" if name is None else "task"
-        render.note(f"{made.tests} {word if made.tests == 1 else word + 's'}{': ' if told else ''}{told}")
+        render.note(f"{summary.tests} {word if summary.tests == 1 else word + 's'}{': ' if counts else ''}{counts}")
         if not player.find():
-            render.note(f"recordings cannot be played in it; to play them: {player.INSTALL}")
-        render.out(str(made.path))
+            render.note(f"the page cannot play recordings without the player: {player.INSTALL}")
+        render.out(str(summary.path))
     if args.open:
         import webbrowser
 
-        if not webbrowser.open(made.path.resolve().as_uri()):
-            render.note(f"no browser could be started; open {made.path.resolve().as_uri()}")
+        if not webbrowser.open(summary.path.resolve().as_uri()):
+            render.note(f"cannot start a browser; open {summary.path.resolve().as_uri()}")
     return 0
 
 
 def _make(word: str, out: Path | None, fleet: Fleet) -> tuple[str | None, Summary]:
-    """The name of the run, if it is one, and its page. A folder of that name comes before a run."""
+    """Build the page and return it with the name of the run, or None for a test run. A folder takes precedence over a run."""
     from ..flow.run import directory as runs
     from ..report import page, run_data, run_page
 

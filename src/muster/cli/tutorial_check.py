@@ -15,23 +15,25 @@ muster tutorial check --tutorial docs/tutorial.sh tests/e2e
 muster tutorial check --strict --artifacts .muster/e2e
 """
 TEXT = """
-Says which blocks no test cites, and which citations are stale, orphaned, given twice or not readable. Tests are read, not
-imported or run: a test cites a block with e2e.write_tutorial_block(TEXT) or in its docstring. When the tests have run, their
-transcripts tell which commands of a block no test ran: a warning. Exit code 1 when something was found.
+Reports blocks that no test cites, citations that are stale, duplicate or unreadable, and tests that cite nothing. Tests are parsed, not
+imported or run. A test cites a block with e2e.write_tutorial_block(TEXT) or in its docstring. If the tests have run, commands of a block
+that no citing test ran are warnings. The exit code is 1 if there are findings.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tests", nargs="*", metavar="TESTS", help="files or folders; default: tests/e2e, else tests")
     parser.add_argument("--tutorial", default="", metavar="FILE", help="default: tutorial.sh, else docs/tutorial.sh")
-    parser.add_argument("--artifacts", default="", metavar="DIR", help="what the tests left; default: .muster/e2e")
-    parser.add_argument("--strict", action="store_true", help="warnings fail too")
+    parser.add_argument(
+        "--artifacts", default="", metavar="DIR", help="artifact folder of a test run; default: .muster/e2e"
+    )
+    parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings too")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     tutorial = args.tutorial or os.path.relpath(blocks.find(fleet.cwd), fleet.cwd)
     if args.artifacts and not os.path.isdir(args.artifacts):
-        raise NotFound(f"there is no folder {args.artifacts}", "pytest makes it: --e2e-artifacts DIR")
+        raise NotFound(f"there is no folder {args.artifacts}", "pytest --e2e-artifacts DIR creates it")
     tests = args.tests or [check.default_tests(fleet.cwd)]
     artifacts = args.artifacts or _first(fleet.cwd, kept := os.path.join(".muster", "e2e")) or kept
     report = check.check(tutorial, tests, artifacts)
@@ -47,7 +49,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
 
 def _first(folder: str, *places: str) -> str:
-    """The first of these folders that exists, here or at the top of the repository; empty when none does."""
+    """Return the first of these folders that exists, here or at the top of the repository; empty if there is none."""
     for root in blocks.search_folders(folder):
         for place in places:
             if os.path.isdir(path := os.path.join(root, place)):

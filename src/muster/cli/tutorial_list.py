@@ -14,16 +14,15 @@ muster tutorial list docs/tutorial.sh --section "First steps"
 muster tutorial list --kind heading
 """
 TEXT = """
-Shows the blocks of a tutorial script: the line and the id of each, its comment and its commands. A block is a run of non-empty
-lines; one of comments only is a heading, to be filled. Without FILE it is tutorial.sh or docs/tutorial.sh, here or at the top of
-the repository.
+Lists the blocks of a tutorial script with line, id, comment and commands. A block is a run of non-empty lines. A block of only comments is
+a heading that is to be filled with examples. FILE defaults to tutorial.sh or docs/tutorial.sh, here or at the top of the repository.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", default="", metavar="FILE", help="the script")
     parser.add_argument(
-        "--section", default="", metavar="TEXT", help="only blocks of sections with this in their title"
+        "--section", default="", metavar="TEXT", help="only blocks of sections whose title contains this"
     )
     parser.add_argument("--kind", choices=blocks.KINDS, help="only blocks of this kind")
 

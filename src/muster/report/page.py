@@ -33,7 +33,7 @@ MERGE_SECONDS = 0.5
 
 
 class Test(NamedTuple):
-    """The validated content of a test.json. `folder` is the name of its folder, `id` that name as valid text."""
+    """The validated content of a test.json. `folder` is the name of its folder, `id` the same as valid Unicode text."""
 
     folder: str
     id: str

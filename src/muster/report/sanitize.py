@@ -10,7 +10,7 @@ from typing import Any
 from . import ansi
 from .untrusted import UntrustedFolder, as_int, as_number, as_text
 
-#: Characters that a row or a run of one style counts in addition to its text, so that empty lines count too.
+#: Number of characters added to the size of each row and each run, so that empty lines count too.
 ROW_OVERHEAD = 48
 MAX_RECORDING = 8_000_000
 MAX_TEXT = 1 << 16
@@ -140,12 +140,12 @@ def _without_final_clear(events: list[list[Any]]) -> list[list[Any]]:
         keep = clear.start()
     if keep == len(text) or not ansi.clean(text[:keep]).strip():
         return events
-    made = list(events)
+    trimmed = list(events)
     for at in shown[first:]:
-        size = len(made[at][2])
-        made[at] = [made[at][0], "o", made[at][2][: max(0, keep)]]
+        size = len(trimmed[at][2])
+        trimmed[at] = [trimmed[at][0], "o", trimmed[at][2][: max(0, keep)]]
         keep -= size
-    return [event for event in made if event[1] != "o" or event[2]]
+    return [event for event in trimmed if event[1] != "o" or event[2]]
 
 
 def _dimension(thing: object, default: int, most: int) -> int:

@@ -21,7 +21,7 @@ _OURS = re.compile(r"\d{4,}(-\d+)?\.js")
 
 
 def prepare(out: Path, inside: bool) -> None:
-    """Create `out`, which must be new, empty or an earlier page. Raises Refused if it contains anything else."""
+    """Create the folder `out` or reuse it. Raises Refused unless it is new, empty, or an earlier report."""
     hint = "choose another folder with --out DIR"
     places = [out / "parts", out / "player", *([out] if inside else [])]
     if link := next((place for place in places if place.is_symlink()), None):

@@ -145,7 +145,7 @@ class UntrustedFolder:
             return None
 
     def _open_parent(self, names: tuple[str, ...]) -> int:
-        """Return a descriptor of the folder of these names; it stays open while files in it are read."""
+        """Return a descriptor of the folder at this path. It stays open until a file in another folder is opened."""
         if not self._open_path:
             self._open_path.append(("", os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)))
         same = 1

@@ -136,7 +136,7 @@ def block_end(lines: Sequence[str], start: int) -> int:
 def commands(text: str, bodies: bool = True) -> tuple[str, ...]:
     """Return the commands in the order in which bash would run them, without comments and with continued lines joined.
 
-    A pipe or compound command that spans lines counts as one. A heredoc's text stays with its command, unless
+    A pipe or compound command that spans lines is a single command. A heredoc's text stays with its command, unless
     `bodies` is false.
     """
     collected: list[str] = []

@@ -206,8 +206,8 @@ def _tests(tree: ast.Module, file: str) -> Iterator[_Test]:
         fixture = fixture or any(_assigns_pytestmark(node) and _has_usefixtures(node) for node in body)
         for node in body:
             if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
-                tagged = fixture or any(_has_usefixtures(mark) for mark in node.decorator_list)
-                yield from inside(node.body, f"{prefix}{node.name}::", tagged)
+                marked = fixture or any(_has_usefixtures(mark) for mark in node.decorator_list)
+                yield from inside(node.body, f"{prefix}{node.name}::", marked)
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test"):
                 yield _test(node, file, prefix, fixture, constants)
 

@@ -51,9 +51,9 @@ class BlockIndex:
         self.programs = {word for block in self._blocks for command in block.commands for word in command.split()[:1]}
 
     def starting_at(self, rows: Sequence[str], at: int) -> tuple[str, int] | None:
-        """Return the longest block that `rows` contains at index `at`, as the rows spell it, and the index after it.
+        """Return the text of the longest block that begins at `rows[at]`, and the index after its last row.
 
-        A block whose backslashes were read as escapes by Python matches too; the returned text then equals no block.
+        A block whose backslashes Python read as escapes matches too; the returned text then differs from the block's text.
         """
         first = rows[at].strip()
         for block in [*self._by_first_line.get(first, ()), *self._by_first_line.get(_words(first), ())]:
@@ -63,7 +63,9 @@ class BlockIndex:
                 end = at + expected.count("\n") + 1
                 text = blocks.normalize("\n".join(rows[at:end]))
                 if at == 0 and _below_first(text) == _below_first(block.text):
-                    text = block.text  # the row after the opening quotes has no indentation to compare the others with
+                    text = (
+                        block.text
+                    )  # the first row follows the quotes without indentation, so only compare the others
                 if text == block.text or (expected != block.text and _words(text) == _words(expected)):
                     return text, end
         return None

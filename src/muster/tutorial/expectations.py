@@ -91,8 +91,8 @@ class _Expectation:
         """Return whether the condition holds, or starts to hold within the timeout if the subject can still change."""
         return condition()
 
-    def _fail(self, expected: str, details: str = "", timeout: float | None = None) -> NoReturn:
-        """Raise AssertionError; `expected` follows the name of the subject, as in `to contain 'x'`."""
+    def _fail(self, expected: str, details: str = "", timeout: float | None = None, subject: str = "") -> NoReturn:
+        """Raise AssertionError: "expected SUBJECT EXPECTED", as in "expected stdout to contain 'x'"."""
         raise NotImplementedError
 
     def _require(self, matches: Predicate, expected: str, timeout: float | None, hint: Callable[[], str] = str) -> None:
@@ -192,7 +192,7 @@ class TextExpectation(_Expectation):
         __tracebackhide__ = True
         self._snapshot(name, None)
 
-    def _fail(self, expected: str, details: str = "", timeout: float | None = None) -> NoReturn:
+    def _fail(self, expected: str, details: str = "", timeout: float | None = None, subject: str = "") -> NoReturn:
         __tracebackhide__ = True
         name = getattr(self._text, "stream", "") or "the text"
         command = getattr(self.source, "command", "")
@@ -239,7 +239,7 @@ class ResultExpectation(TextExpectation):
         result = self._result
         fail(f"expected the command {expected}, but it {_ended(result)}\n{quoted_command(result.command)}", result)
 
-    def _fail(self, expected: str, details: str = "", timeout: float | None = None) -> NoReturn:
+    def _fail(self, expected: str, details: str = "", timeout: float | None = None, subject: str = "") -> NoReturn:
         __tracebackhide__ = True
         fail_with_output(f"expected the output {expected}{details}", self._result)
 
@@ -301,7 +301,7 @@ class _Waiting(_Expectation):
         code = self._exit_code(timeout)
         if code is None or not accepts(code):
             state = "is still running" if code is None else f"exited with {code}"
-            self._fail(f"of a program that exits with {expected}; it {state}", "", timeout)
+            self._fail(f"to exit with {expected}", f"\nit {state}", timeout, "the program")
 
     def _exit_code(self, timeout: float | None) -> int | None:
         raise NotImplementedError
@@ -351,7 +351,7 @@ class ScreenExpectation(_Waiting):
     def _exit_code(self, timeout: float | None) -> int | None:
         return self._terminal.wait(timeout)
 
-    def _fail(self, expected: str, details: str = "", timeout: float | None = None) -> NoReturn:
+    def _fail(self, expected: str, details: str = "", timeout: float | None = None, subject: str = "") -> NoReturn:
         __tracebackhide__ = True
         code = self._terminal.exit_code
         ended = f"\nthe program exited with {code}" if code is not None else ""
@@ -359,7 +359,7 @@ class ScreenExpectation(_Waiting):
         names = {"Scrollback": "the scrollback", "ScreenSince": "the output since the mark"}
         name = names.get(type(self._view).__name__, "the screen")
         fail(
-            f"expected {name} {expected} within {seconds:g} s{details}{ended}\n{quoted_command(self._terminal.command)}"
+            f"expected {subject or name} {expected} within {seconds:g} s{details}{ended}\n{quoted_command(self._terminal.command)}"
             f"{name} was:\n{_indented(_short(self._view.text))}",
             self._terminal,
         )
@@ -393,10 +393,11 @@ class BackgroundExpectation(_Waiting):
         self._until(lambda: not self._background.running, timeout)
         return self._background.exit_code
 
-    def _fail(self, expected: str, details: str = "", timeout: float | None = None) -> NoReturn:
+    def _fail(self, expected: str, details: str = "", timeout: float | None = None, subject: str = "") -> NoReturn:
         __tracebackhide__ = True
         program = self._background
-        fail(f"expected the background program {expected}{details}\n{quoted_command(program.command)}", program)
+        subject = subject or "the background program"
+        fail(f"expected {subject} {expected}{details}\n{quoted_command(program.command)}", program)
 
 
 def quoted_command(text: str) -> str:

@@ -16,7 +16,7 @@ MASKS: tuple[tuple[str, str], ...] = (
     (r"\b\d{4}-\d\d-\d\d\b", "<date>"),
     (r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b", "<time>"),
     (r"\b\d+(?:\.\d+)? ?(?:ms|µs|us|ns|s|sec|seconds?|minutes?|min|hours?|h)\b", "<duration>"),
-    # Digits alone can be an id, as in one of thirty short git hashes, but not if they are part of a decimal number.
+    # One in thirty short git hashes has only digits, so digits alone are an id unless they are part of a decimal number.
     (r"(?<![\d.,])\b(?=[0-9a-f]*[0-9])[0-9a-f]{7,64}\b(?![.,]\d)", "<id>"),
     (r"\b[pP][iI][dD][ =:]+\d+\b", "<pid>"),
 )
@@ -26,7 +26,7 @@ class Masks:
     """The masks of one test: built-in patterns, patterns of the project, and the folders of the test."""
 
     def __init__(self, paths: Iterable[tuple[str, str]] = (), more: Iterable[tuple[str, str]] = ()) -> None:
-        # The longest path first, so that a folder inside another keeps its own name.
+        # The longest path first, so that a folder is not masked as a part of its parent.
         self._paths = sorted(paths, key=lambda pair: -len(pair[0]))
         self._patterns = [(re.compile(pattern), name) for pattern, name in (*more, *MASKS)]
 

@@ -32,7 +32,8 @@ from .masks import Secrets, StreamHider
 LIMIT = 50 << 20
 #: Seconds between two polls of the test process and of the terminal's size.
 TICK = 0.5
-#: Seconds to wait until the terminal has drawn everything. If a program exits within an escape sequence, it never answers.
+#: Seconds to wait until the terminal has drawn everything. It never answers if the
+#: program exits in the middle of an escape sequence.
 DRAW_TIMEOUT = 5.0
 
 

@@ -66,7 +66,7 @@ class Result:
 
     def _both_streams(self, stderr_prefix: str) -> str:
         text = "".join((stderr_prefix if line.stream == "err" else "") + line.text for line in self.lines)
-        # Expectations recognise this marker (expectations.OMITTED) and then do not trust that something is absent.
+        # Expectations recognise this marker (expectations.OMITTED): the text does not prove that something is absent.
         return f"{text}\n[… more bytes left out …]\n" if self._incomplete else text
 
     @property

@@ -307,7 +307,7 @@ class Terminal:
                 f"{self.name} printed more than {HISTORY * 9 // 10:,} rows, too many to find the mark again"
             )
         if (alternate == "1") != mark.alternate:
-            return self.capture()  # the other of main and alternate screen: all of its text came after the mark
+            return self.capture()  # main and alternate screen were switched since the mark, so all text is new
         text = self.capture("-S", str(mark.row - int(history)))
         return None if text is None else (_drop_cells(text[0], mark.column), _drop_cells(text[1], mark.column))
 

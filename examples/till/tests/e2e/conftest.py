@@ -1,4 +1,4 @@
-"""Every test finds `till` on its PATH, and it is the 14th of March 2026."""
+"""Put `till` on the PATH of every test and set the date to 14 March 2026."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ BIN = Path(__file__).parents[2] / "bin"
 
 @pytest.fixture(autouse=True)
 def shop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before `e2e` takes its environment from here: its terminals have it from the start."""
+    """Runs before the fixture `e2e`, so that its environment and terminals have these settings."""
     monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("TILL_TODAY", "2026-03-14")

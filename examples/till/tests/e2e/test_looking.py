@@ -9,7 +9,7 @@ from muster.tutorial import E2eSession, expect
 
 @pytest.fixture
 def entries(e2e: E2eSession) -> None:
-    """A few entries, not in the order of their days."""
+    """Add a few entries that are not in order of date."""
     (e2e.work / "shop.csv").write_text(
         "date,amount,category,note\n"
         "2026-03-08,20,bread,\n"

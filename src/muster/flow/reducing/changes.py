@@ -15,9 +15,8 @@ from ..suite import execute
 from . import rebase
 from .gate import NoGate
 from .reduction import Reduction
-from .units import Unit
+from .units import SEVERITY, Unit
 
-SEVERITY = {"hanging": 3, "failing": 2, "flaky": 1}
 #: The result of a change that was not tested alone, because the gate does not do that.
 UNTESTED = "untested"
 #: Changes that are looked at at the same time.

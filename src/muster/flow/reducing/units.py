@@ -17,6 +17,8 @@ from .patches import SUBMODULE, Change
 from .trees import Repository
 
 IMPLEMENTATION = "implementation"
+#: Rank of the status that a test had before; units whose tests rank higher are integrated first.
+SEVERITY = {"hanging": 3, "failing": 2, "flaky": 1}
 UNCHANGED = "nothing changed"
 #: Predicted conflicts per unit. If every unit conflicts with every other one, more of them would tell nobody anything.
 PAIRS_MOST = 20
@@ -173,12 +175,15 @@ def rank(pieces: Sequence[Piece], order: Sequence[str] = ()) -> dict[str, str]:
     def words(piece: Piece) -> str:
         all_fixed, own = len(fixed[piece.part or piece.name]), len(set(piece.unit.tests))
         group, severity, size, _ = _weight(piece)
-        more = f" ({all_fixed - own} by equal patches)" if all_fixed > own else ""
-        return (
-            (f"number {place(piece)} as asked, " if place(piece) < last else "")
-            + f"fixes {counted(all_fixed, 'test')}{more}, group of {-group}, "
-            + f"severity {-severity}, {counted(size, 'line')}"
-        )
+        status = next((f"{name} " for name, rank in SEVERITY.items() if rank == -severity), "")
+        facts = [
+            f"requested as number {place(piece)}" if place(piece) < last else "",
+            f"fixes {counted(all_fixed, f'{status}test')}" if all_fixed else "",
+            f"{all_fixed - own} of them through equal patches" if all_fixed > own else "",
+            f"one of {-group} similar failures" if group < -1 else "",
+            f"changes {counted(size, 'line')}",
+        ]
+        return ", ".join(filter(None, facts))
 
     home = {name: piece for piece in pieces for name in piece.names}
     reasons: dict[str, str] = {}
