@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,7 +39,9 @@ class Lab:
         return self.hosts[name]
 
     def make(self, address: str, *command: str, type: str = "command", **more: Any) -> Found:
-        return self.fleet.create(Spec(Address.parse(address), type, command or IDLE, **more))
+        return self.fleet.create(
+            Spec(Address.parse(address), type, command or (IDLE if type == "command" else ()), **more)
+        )
 
     def trips(self, call: Callable[[], object]) -> list[str]:
         """Return what all other hosts were asked for one call."""
@@ -123,6 +126,54 @@ def test_a_host_that_hangs_does_not_delay_the_others(lab: Lab) -> None:
         assert hangs.is_set() and [status.state for status in found][1] == "done"
     finally:
         over.set()
+
+
+def replay(lab: Lab) -> Found:
+    playbook = lab.world.folder / "playbook.toml"
+    playbook.write_text('[[step]]\nask = "more?"\n[[step]]\nsay = "thanks"\n')
+    one = lab.make("one@box", str(playbook), type="replay", message="hi")
+    lab.fleet.wait([one], frozenset({"waiting"}))
+    return one
+
+
+# Following
+
+
+@pytest.mark.parametrize(("what", "file"), [("transcript", "session/transcript.jsonl"), ("events", "events.jsonl")])
+def test_follow_reads_only_what_is_new(lab: Lab, what: str, file: str) -> None:
+    one = replay(lab)
+    path = Path(lab.host().home, "agents", one.agent.id, file)
+    before = path.read_bytes().count(b"\n")
+    with path.open("a") as log:
+        log.writelines(f'{{"role": "user", "kind": "note", "text": "{"x" * 1000}", "n": {n}}}\n' for n in range(1000))
+    following = lab.fleet.follow("one@box", what, before)
+    assert [next(following)["n"] for _ in range(1000)] == list(range(1000))
+    lab.host().trips()
+    lab.host().received = 0
+    for number in range(3):
+        with path.open("a") as log:
+            log.write(f'{{"role": "user", "kind": "note", "n": "new {number}"')
+            log.flush()
+            log.write("}\n")
+        assert next(following)["n"] == f"new {number}"
+    trips = lab.host().trips()
+    assert set(trips) == {f"since {one.agent.id}"} and lab.host().received < 1000 + 100 * len(trips)
+
+
+def test_follow_goes_on_where_the_log_of_events_starts_over_and_ends_with_the_agent(lab: Lab) -> None:
+    one = lab.make("one@box")
+    folder = Path(lab.host().home, "agents", one.agent.id)
+    lab.fleet.stop(one)
+    (folder / "events.jsonl").write_text('{"n": 0}\n')
+    following = lab.fleet.follow("one@box", "events", 0)
+    assert next(following) == {"n": 0}
+    with (folder / "events.jsonl").open("a") as log:
+        log.write('{"n": 1}\n')
+    (folder / "events.jsonl").rename(folder / "events.1.jsonl")
+    (folder / "events.jsonl").write_text('{"n": 2}\n')
+    assert [next(following), next(following)] == [{"n": 1}, {"n": 2}]
+    lab.fleet.destroy(one)
+    assert [event.get("n") for event in following] == []
 
 
 # Leaving

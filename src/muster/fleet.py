@@ -771,9 +771,9 @@ class Fleet:
         from . import records
 
         left = self._left(name)
-        kind = self.type(left.agent.type)
-        read = (lambda: records.transcript(left, kind)) if what == "transcript" else lambda: records.events(left)
-        return records.follow(read, lambda: self.seek(name) is None, skip)
+        if what == "events":
+            return records.follow_events(left, skip)
+        return records.follow_transcript(left, self.type(left.agent.type), skip)
 
     def playbook(self, one: Found) -> list[dict[str, Any]]:
         from . import records

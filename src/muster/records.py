@@ -72,17 +72,34 @@ def events(left: Left) -> list[dict[str, Any]]:
     return _lines({key: files[key] for key in ("events.1.jsonl", "events.jsonl") if key in files})
 
 
-def follow(
-    read: Callable[[], list[dict[str, Any]]], is_gone: Callable[[], bool], skip: int
+def follow_transcript(left: Left, kind: AgentType, skip: int) -> Iterator[dict[str, Any]]:
+    """Yield the entries of the transcript behind the first `skip`, as they are added; ends when the agent is destroyed."""
+    file = kind.transcript if kind.translate else _transcript_file(left.agent, kind)
+    return _follow(left, file, kind.translate or (lambda lines: lines), skip)
+
+
+def follow_events(left: Left, skip: int) -> Iterator[dict[str, Any]]:
+    """Yield the events behind the first `skip`, as they are added; ends when the agent is destroyed."""
+    return _follow(left, "events.jsonl", lambda lines: lines, skip)
+
+
+def _follow(
+    left: Left, file: str, translate: Callable[[list[dict[str, Any]]], list[dict[str, Any]]], skip: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield what is added from now on, until the agent is destroyed."""
-    now: list[dict[str, Any]] = []
+    """Yield what the lines of a file say. Each part of it is read once, so a long one costs no more than a short one."""
+    lines: list[dict[str, Any]] = []
+    last, half = store.Added(), b""
     while True:
-        gone = is_gone()
-        now = read()
-        yield from now[skip:]
-        skip = max(skip, len(now)) if len(now) >= skip else len(now)
-        if gone:
+        last = store.added(left.host, left.agent.id, file, last)
+        if last.fresh:
+            lines, half = [], b""
+        if last.content:
+            whole_lines, newline, half = (half + last.content).rpartition(b"\n")
+            lines += store.objects(whole_lines + newline)
+            now = translate(lines)
+            yield from now[skip:]
+            skip = len(now)
+        if last.gone:
             return
         time.sleep(FOLLOW_SECONDS)
 

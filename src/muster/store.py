@@ -569,6 +569,27 @@ def kept(host: Host, agent_id: str, limit: int = CONVERSATION) -> bytes:
     return checked(host, "conversation", agent_id, str(limit))
 
 
+class Added(NamedTuple):
+    """What was added to a file of an agent since it was last read."""
+
+    content: bytes = b""
+    inode: str = ""
+    size: int = 0
+    """How far the file with this inode has been read."""
+    fresh: bool = False
+    """It is another file than before, read from its beginning."""
+    gone: bool = False
+    """The agent was destroyed; its files are in the trash."""
+
+
+def added(host: Host, agent_id: str, name: str, last: Added) -> Added:
+    """Return what was added to a file since `last`; an empty name is the transcript that the agent's client keeps."""
+    said = checked(host, "since", agent_id, last.inode, str(last.size), str(CONVERSATION), name)
+    head, _, content = said.partition(b"\n")
+    inode, size, life, how = (*head.decode("ascii", "replace").split(" "), "", "", "", "")[:4]
+    return Added(content, str(whole(inode) or ""), whole(size) or 0, how == "fresh", life != "live")
+
+
 def _object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
