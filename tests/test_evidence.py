@@ -443,6 +443,11 @@ def test_a_state_has_its_time_its_exit_code_and_why_it_follows(
     assert (status.since, status.exit_code, status.why, status.now) == (*then, NOW)
 
 
+@pytest.mark.parametrize(("code", "reason"), [(127, "exit 127"), (128, "exit 128"), (129, "signal 1")])
+def test_a_code_above_128_is_a_signal(code: int, reason: str) -> None:
+    assert judged(events(started=900, exit_=(910, {"code": code})), GONE).reason == reason
+
+
 def test_evidence_is_listed_with_the_oldest_first() -> None:
     seen = events(started=(900, {"pid": 3, "text": "x" * 400}), prompt=950)
     status = judged(seen, ALIVE, client="busy", last_line="y" * 300, shows={"working": "y"})

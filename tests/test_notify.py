@@ -197,7 +197,7 @@ def test_every_event_leads_to_the_state_that_list_shows(folder: Folder, kind: st
 
 @pytest.mark.parametrize(
     "end",
-    [{"code": 0}, {"code": 1}, {"code": 127}, {"code": 137}, {"code": 143, "why": "timeout"}, {"code": 129, "why": "hangup"}],
+    [{"code": 0}, {"code": 1}, {"code": 127}, {"code": 128}, {"code": 137}, {"code": 143, "why": "timeout"}, {"code": 129, "why": "hangup"}],
     ids=str,
 )  # fmt: skip
 def test_every_end_leads_to_the_state_that_list_shows(folder: Folder, end: dict[str, Any]) -> None:

@@ -301,7 +301,7 @@ def _ended(status: Any, code: int, why: str, since: float) -> Status:
     elif code == 0:
         result = status("done", "", since, "its process ended with 0", code)
     else:
-        told = f"exit {code}" if code < 128 else f"signal {code - 128}"
+        told = f"exit {code}" if code <= 128 else f"signal {code - 128}"
         result = status("failed", told, since, "its process ended otherwise than with 0", code)
     return result
 

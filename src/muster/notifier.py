@@ -81,7 +81,7 @@ def _end(folder: str, status: str = "", number: str = "") -> tuple[str, str]:
 def _ended(code: int) -> tuple[str, str]:
     if code == 0:
         return "done", ""
-    return "failed", f"exit {code}" if code < 128 else f"signal {code - 128}"
+    return "failed", f"exit {code}" if code <= 128 else f"signal {code - 128}"
 
 
 def _move(folder: str, state: str) -> str | None:
