@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from muster.cli import main as cli
 from muster.cli import map as cli_map
 from muster.errors import NotFound, Refused
+from muster.flow.reducing.funnel import funnel as flow_funnel
 from muster.flow.run.directory import Run as FlowRun
 from muster.report import player, run_data, run_page, sanitize
 
@@ -199,7 +200,7 @@ def sample(folder: Path) -> Directory:
 def test_the_funnel_counts_tasks_like_the_flow(tmp_path: Path) -> None:
     run = sample(tmp_path / "sample")
     funnel = {name: count for name, count, _ in index_of(run_page.make(run.folder).path)["funnel"]}
-    theirs = funnel(FlowRun(str(run.folder)))
+    theirs = flow_funnel(FlowRun(str(run.folder)))
     assert funnel == {name: theirs[name] for name in funnel}
     assert (funnel["tests"], funnel["groups"], funnel["verified"], funnel["refused"]) == (9, 1, 4, 1)
     assert (funnel["integrated"], funnel["left_out"], funnel["blocked"], funnel["cost_usd"]) == (3, 1, 1, 4.0)
@@ -209,7 +210,7 @@ def test_the_funnel_counts_tasks_like_the_flow(tmp_path: Path) -> None:
     (told / "agent.json").write_text('{"branch": "topic"}')
     (told.parent / "verified.json").write_text('{"attempt": 1, "result": "fixed", "ok": true}')
     funnel = {name: count for name, count, _ in index_of(run_page.make(run.folder).path)["funnel"]}
-    theirs = funnel(FlowRun(str(run.folder)))
+    theirs = flow_funnel(FlowRun(str(run.folder)))
     assert funnel == {name: theirs[name] for name in funnel} and (funnel["launched"], funnel["verified"]) == (7, 5)
 
 
