@@ -118,7 +118,7 @@ def ids(document: Any) -> dict[str, str]:
 
 def test_a_ready_seen_before_the_message_was_taken_does_not_end_the_wait() -> None:
     """The message is taken, and its turn fails, right after the state was read."""
-    agent = Agent("id", "f", "replay")
+    record = Agent("id", "f", "replay")
 
     class Late:
         states = iter(["ready", "failed"])
@@ -134,9 +134,9 @@ def test_a_ready_seen_before_the_message_was_taken_does_not_end_the_wait() -> No
         def events(self, name: str) -> list[dict[str, str]]:
             return list(self.heard)
 
-    one = Found(cast(Any, None), Status(agent, "", "local", "ready"))
+    one = Found(cast(Any, None), Status(record, "", "local", "ready"))
     with pytest.raises(MusterError, match="f is failed"):
-        agent.turn(cast(Any, Late()), one, time.monotonic() + 60, lambda _: None, "again")
+        agent.wait_for_turn(cast(Any, Late()), one, time.monotonic() + 60, lambda _: None, "again")
 
 
 # Prompts
@@ -154,13 +154,13 @@ def test_every_prompt_file_has_its_slots_filled(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "README.md").write_text("x")
     (tmp_path / "tutorial.sh").write_text(TUTORIAL)
-    at = agent.place(str(tmp_path / "tutorial.sh"), str(tmp_path))
-    asked = fill.ask(at, fill.headings(at))
+    at = agent.locate(str(tmp_path / "tutorial.sh"), str(tmp_path))
+    asked = fill.first_message(at, fill.headings(at))
     assert "- line 9: Sending things back (and getting the money)\n- line 12: Looking around\n" in asked
     assert "- README.md\n- `shop --help`" in asked
     assert "Edit only tutorial.sh." in asked
-    report = sync.look(at, ["tests"], at.top)
-    prompt = sync.ask(at, ["tests"], report)
+    report = sync.check_tests(at, ["tests"], at.top)
+    prompt = sync.first_message(at, ["tests"], report)
     assert "    muster tutorial check --tutorial tutorial.sh tests\n" in prompt
     assert "    # Order something.\n    shop order --fast\n" in prompt
     assert prompt.index("First: repair") < prompt.index("There are none.") < prompt.index("Then: write")
@@ -174,8 +174,8 @@ def test_the_stale_come_first_with_the_nearest_block_and_the_difference(tmp_path
     (tmp_path / "test_a.py").write_text(
         'def test_a(e2e):\n    e2e.write_tutorial_block("# Order something.\\nshop order")\n'
     )
-    at = agent.place("tutorial.sh", str(tmp_path))
-    prompt = sync.ask(at, ["test_a.py"], sync.look(at, ["test_a.py"], at.top))
+    at = agent.locate("tutorial.sh", str(tmp_path))
+    prompt = sync.first_message(at, ["test_a.py"], sync.check_tests(at, ["test_a.py"], at.top))
     assert "test_a.py:2: stale: " in prompt
     assert "    -shop order\n    +shop order --fast" in prompt
     assert prompt.index("test_a.py:2: stale") < prompt.index("## Then") < prompt.index("    # Pay.\n    shop pay")
@@ -194,10 +194,10 @@ def test_a_prompt_is_what_was_reviewed(tmp_path: Path, name: str) -> None:
     (tmp_path / "test_a.py").write_text(
         'def test_a(e2e):\n    e2e.write_tutorial_block("# Order something.\\nshop order")\n'
     )
-    at = agent.place("", str(tmp_path))
+    at = agent.locate("", str(tmp_path))
     made = {
-        "fill": lambda: fill.ask(at, fill.headings(at)),
-        "sync": lambda: sync.ask(at, ["test_a.py"], sync.look(at, ["test_a.py"], at.top)),
+        "fill": lambda: fill.first_message(at, fill.headings(at)),
+        "sync": lambda: sync.first_message(at, ["test_a.py"], sync.check_tests(at, ["test_a.py"], at.top)),
         "skill": lambda: skill.skill(skill.CLIENTS["claude"]),
         "agents": lambda: skill.skill("AGENTS.md"),
     }[name]()
@@ -211,8 +211,8 @@ def test_a_prompt_stays_within_what_an_argument_holds(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     many = "\n".join(f"# Step {number}, which is told at some length.\nshop order {number}\n" for number in range(5000))
     (tmp_path / "tutorial.sh").write_text(many)
-    at = agent.place("", str(tmp_path))
-    prompt = sync.ask(at, ["tests"], sync.look(at, ["tests"], at.top))
+    at = agent.locate("", str(tmp_path))
+    prompt = sync.first_message(at, ["tests"], sync.check_tests(at, ["tests"], at.top))
     assert len(prompt) < 80_000
     assert re.search(r"And \d{4} more: `muster tutorial check --tutorial tutorial.sh tests` names them", prompt)
 
@@ -392,8 +392,8 @@ def test_an_example_that_does_not_end_is_late_and_leaves_nothing(world: World, m
     fleet = Fleet()
     world.wait_state("f", "done")
     (Path(world.agents()["f"]["workdir"]) / "tutorial.sh").write_text(filled((AROUND, late)))
-    at = agent.place("", str(world.repo))
-    found = fill.again(fleet, "f", at, fill.headings(at), 30, lambda text: None)
+    at = agent.locate("", str(world.repo))
+    found = fill.resume(fleet, "f", at, fill.headings(at), 30, lambda text: None)
     assert [(p.exit_code, [f.kind for f in p.findings]) for p in found.proposals] == [(None, ["late"])]
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert "sleep 98765" not in running
@@ -444,7 +444,7 @@ def test_a_tutorial_that_became_a_link_is_not_followed(world: World) -> None:
 
 def test_without_a_heading_there_is_nothing_to_do(world: World) -> None:
     project(world, "# Order.\nshop order\n")
-    assert "no heading to be filled" in world.ok("tutorial", "fill", "-a", "replay").stderr
+    assert "no heading to fill" in world.ok("tutorial", "fill", "-a", "replay").stderr
     document = world.ok("tutorial", "fill", "--json").json
     assert (document["agent"], document["proposals"]) == (None, [])
     assert world.agents() == {}
@@ -622,8 +622,10 @@ def test_check_and_sync_agree_on_what_is_missing(tmp_path: Path, layout: str) ->
     run = [str(Path(sys.executable).with_name("muster")), "tutorial", "check", *named, "--json"]
     done = subprocess.run(run, cwd=folder, capture_output=True, text=True, check=False)
     checked = {(one["kind"], one["block"]) for one in json.loads(done.stdout)["findings"]}
-    at = agent.place("", str(folder))
-    synced = {(one.kind, one.block) for one in sync.look(at, sync.tests(named, at, str(folder)), at.top).findings}
+    at = agent.locate("", str(folder))
+    synced = {
+        (one.kind, one.block) for one in sync.check_tests(at, sync.tests(named, at, str(folder)), at.top).findings
+    }
     assert checked == synced and ("missing" in {kind for kind, _ in checked})
 
 
@@ -664,7 +666,7 @@ def test_what_is_left_goes_back_until_it_is_in_step(world: World) -> None:
     assert (document["ok"], document["rounds"]) == (True, 2)
 
 
-def test_stale_citations_are_mended_too(world: World) -> None:
+def test_stale_citations_are_fixed_too(world: World) -> None:
     with_tests(world, STEPS, "# Pay for it.\nshop pay --now")
     asked = '[[step]]\nexpect = "stale"\n[[step]]\nexpect = "-shop pay --now"\n'
     fixed = adds(cites(STEPS, PAY), "tests/test_shop.py")
@@ -840,10 +842,10 @@ def test_check_and_sync_read_the_same_tests(world: World, where: str) -> None:
     assert [one["kind"] for one in synced] == ["missing"]
 
 
-def test_two_equal_blocks_are_for_the_user_to_mend(world: World) -> None:
+def test_only_the_user_can_fix_duplicate_blocks(world: World) -> None:
     with_tests(world, STEPS, PAY, tutorial=f"{TWO}\n{PAY}\n")
     told = world.fails(1, "tutorial", "sync")
-    assert "duplicate" in told.stdout and "only you can mend this" in told.stderr
+    assert "duplicate" in told.stdout and "only you can fix this" in told.stderr
     assert world.agents() == {}
 
 

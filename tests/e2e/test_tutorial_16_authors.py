@@ -173,7 +173,7 @@ def test_without_a_heading_there_is_nothing_to_fill(e2e: E2eSession) -> None:
     (begin(e2e) / "tutorial.sh").write_text("# Say hello.\necho hello\n")
     result = e2e.run("muster tutorial fill ../cafe/tutorial.sh", comment="The heading is gone.")
     expect(result).to_succeed()
-    expect(result.stderr).to_contain("no heading to be filled")
+    expect(result.stderr).to_contain("no heading to fill")
     assert json.loads(outside(e2e, "muster", "list", "--json"))["agents"] == []
 
 

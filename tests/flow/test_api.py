@@ -30,17 +30,31 @@ def test_every_exported_name_is_there_and_is_documented() -> None:
     for name in flow.__all__:
         assert getattr(flow, name) is not None
         assert name in dir(flow)
-    for name in ("map", "reduce", "Command", "NoGate", "Pytest", "Run", "Reduced", "MapOptions", "ReduceOptions"):
+    for name in (
+        "map",
+        "reduce",
+        "improve",
+        "preview",
+        "ImproveOptions",
+        "Command",
+        "NoGate",
+        "Pytest",
+        "Run",
+        "Reduced",
+        "MapOptions",
+        "ReduceOptions",
+    ):
         assert re.search(rf"\b{name}\b", text), name
     with pytest.raises(AttributeError, match="'muster.flow' has no attribute 'nothing'"):
         flow.nothing  # noqa: B018
 
 
 def test_the_functions_keep_their_names_whatever_is_imported() -> None:
+    import muster.flow.improving.stages
     import muster.flow.mapping.start
     import muster.flow.reducing.delivery  # noqa: F401
 
-    assert callable(flow.map) and callable(flow.reduce)
+    assert callable(flow.map) and callable(flow.reduce) and callable(flow.improve)
 
 
 def test_importing_the_flow_loads_none_of_it() -> None:

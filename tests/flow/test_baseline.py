@@ -14,12 +14,12 @@ from muster import Fleet
 from muster.errors import MusterError, NotFound, TimedOut, UsageError
 from muster.flow.improving import converged
 from muster.flow.suite import baseline, collect, execute
-from muster.flow.suite.baseline import Baseline, Standing
+from muster.flow.suite.baseline import Baseline, FunctionResult
 from muster.flow.suite.collect import Cited, Function
-from muster.flow.suite.execute import Case, Crash, Report
+from muster.flow.suite.report import Case, Crash, Item, Report
 
 from ..conftest import World
-from .test_execute import environment, fleet_of, project, state, where  # noqa: F401  # the fixture counts here too
+from .test_execute import environment, fleet_of, project, state, suite  # noqa: F401  # the fixture counts here too
 
 TUTORIAL = """#!/bin/bash
 
@@ -94,7 +94,7 @@ def test_a_baseline_knows_how_every_function_stands_and_which_fail_alike(world: 
     at: list[int] = []
     create = fleet.create
     fleet.create = lambda spec: (at.append(len(spec.args)), create(spec))[1]  # type: ignore[method-assign]
-    taken = baseline.take(fleet, where(seconds=2.0), "HEAD", repeat=3, timeout=120, say=said.append)
+    taken = baseline.measure(fleet, suite(test_seconds=2.0), "HEAD", repeat=3, timeout=120, say=said.append)
     assert {one.function.name: one.status for one in taken.tests} == {
         "test_passes": "passing",
         "test_one": "failing",
@@ -117,8 +117,8 @@ def test_a_baseline_knows_how_every_function_stands_and_which_fail_alike(world: 
     assert grouped(taken)[0] == {"test_one", "test_two", "test_three"}
     assert sorted(map(sorted, grouped(taken)[1:])) == [["test_alone"], ["test_flaky"], ["test_half"], ["test_hangs"]]
     assert "no database at #" in taken.groups[0].why and "ConnectionError" in taken.groups[0].sample
-    assert taken.before()["tests/test_a.py::test_flaky"] == "flaky"
-    assert taken.before()["tests/test_b.py::test_hangs"] == "hung"
+    assert taken.outcomes()["tests/test_a.py::test_flaky"] == "flaky"
+    assert taken.outcomes()["tests/test_b.py::test_hangs"] == "hung"
     assert Baseline.from_json(json.loads(json.dumps(taken.to_json()))) == taken
     assert state(world) == before and world.agents() == {}
 
@@ -127,7 +127,7 @@ def test_a_baseline_knows_how_every_function_stands_and_which_fail_alike(world: 
 
 
 def collected(world: World, **more: Any) -> Report:
-    return execute.run(fleet_of(world), where(**more), "HEAD", timeout=60, collect=True)
+    return execute.run(fleet_of(world), suite(**more), "HEAD", timeout=60, collect=True)
 
 
 @pytest.mark.slow
@@ -170,14 +170,14 @@ def test_words_that_pytest_does_not_know_are_shown_with_its_answer(world: World)
 @pytest.mark.parametrize(
     ("report", "kind", "words"),
     [
-        (Report(late=True, seconds=60.0), TimedOut, "the time was up \\(60 s\\) before"),
+        (Report(timed_out=True, seconds=60.0), TimedOut, "the time was up \\(60 s\\) before"),
         (
             Report(exit_code=3, screen="INTERNALERROR> bad", place="box"),
             UsageError,
             "did not run on box \\(exit code 3\\)",
         ),
         (Report(outside=("/home/u/shop.py",)), UsageError, "not from their checkout: /home/u/shop.py"),
-        (Report(errors={"a.py": ""}), UsageError, "a.py: no reason is told"),
+        (Report(errors={"a.py": ""}), UsageError, "a.py: no reason is given"),
     ],
 )
 def test_what_went_wrong_is_said(report: Report, kind: type[MusterError], words: str) -> None:
@@ -186,12 +186,14 @@ def test_what_went_wrong_is_said(report: Report, kind: type[MusterError], words:
 
 
 def test_a_baseline_for_which_the_time_was_too_short_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    items = {id: execute.Item(id, id, "a.py", 1, 1) for id in ("a.py::a", "a.py::b")}
-    reports = iter([Report(items=items, commit="c"), Report(cases={"a.py::a": Case("a.py::a", "hung")}, late=True)])
+    items = {id: Item(id, id, "a.py", 1, 1) for id in ("a.py::a", "a.py::b")}
+    reports = iter(
+        [Report(items=items, commit="c"), Report(cases={"a.py::a": Case("a.py::a", "hung")}, timed_out=True)]
+    )
     monkeypatch.setattr(execute, "run", lambda *args, **more: next(reports))
     monkeypatch.setattr(collect, "cite", lambda host, repo, commit, found, tutorial: found)
     with pytest.raises(TimedOut, match="the time was up \\(7 s\\) before 1 of 2 test functions ran") as caught:
-        baseline.take(Fleet({"HOME": str(tmp_path)}, str(tmp_path)), where(timeout=7.0), "HEAD")
+        baseline.measure(Fleet({"HOME": str(tmp_path)}, str(tmp_path)), suite(timeout=7.0), "HEAD")
     assert "[improve] suite_timeout" in caught.value.hint
 
 
@@ -234,7 +236,7 @@ def test_a_repository_without_a_tutorial_has_functions_all_the_same(world: World
     project(world, {"test_a.py": "def test_it(): pass\n"})
     some = [function("test_a.py::test_it")]
     assert collect.cite(fleet_of(world).local, str(world.repo), "HEAD", some) == some
-    with pytest.raises(MusterError, match="git cannot read"):
+    with pytest.raises(MusterError, match="not a git repository"):
         collect.cite(fleet_of(world).local, str(world.folder), "HEAD", some)
 
 
@@ -279,7 +281,7 @@ def test_what_has_parameters_made_anew_is_known_as_one_test() -> None:
     }
     taken = Baseline("c", tuple(baseline.judge(some, [ran])), (), 1)
     assert taken.varying() == {"a.py::t"}, "what did not run, as the time was up, is not made anew by that"
-    assert taken.before() == {"a.py::t": "failed", "a.py::u[1]": "passed"}
+    assert taken.outcomes() == {"a.py::t": "failed", "a.py::u[1]": "passed"}
 
 
 @pytest.mark.parametrize(
@@ -307,10 +309,12 @@ def test_parts_have_every_file_once_and_are_about_as_large() -> None:
         for name, size in zip("abcdef", (9, 5, 5, 4, 3, 1), strict=True)
     ]
     for count in (1, 2, 3, 6, 50):
-        made = baseline.parts(found, count)
+        made = baseline.split_files(found, count)
         assert sorted(file for part in made for file in part) == [f"{name}.py" for name in "abcdef"]
         assert len(made) == min(count, 6) and all(made)
-    sizes = [sum(len(one.ids) for one in found if one.id.split("::")[0] in part) for part in baseline.parts(found, 3)]
+    sizes = [
+        sum(len(one.ids) for one in found if one.id.split("::")[0] in part) for part in baseline.split_files(found, 3)
+    ]
     assert max(sizes) - min(sizes) <= 1
 
 
@@ -329,9 +333,9 @@ QUOTED = """AssertionError: expected the command to succeed, but it exited with 
 
 def failed(
     name: str, message: str, file: str = "tests/conftest.py", line: int = 5, outcome: str = "failed"
-) -> Standing:
+) -> FunctionResult:
     one = function(f"tests/test_a.py::{name}", line=10, end=20)
-    return Standing(
+    return FunctionResult(
         one, "failing", {}, 0.0, Case(one.id, outcome, text=f"E  {message}", crash=Crash(file, line, message))
     )
 
@@ -353,7 +357,7 @@ def failed(
         (failed("a", QUOTED.format("list", 23), "tests/test_a.py", 15), failed("b", QUOTED.replace("month", "day").format("list", 23), "tests/test_a.py", 15), False),
     ],
 )  # fmt: skip
-def test_failures_are_alike_or_not(one: Standing, other: Standing, alike: bool) -> None:
+def test_failures_are_alike_or_not(one: FunctionResult, other: FunctionResult, alike: bool) -> None:
     made = baseline.groups([one, other])
     assert len(made) == (1 if alike else 2)
     assert [name for group in made for name in group.functions] == [one.function.id, other.function.id]
@@ -372,10 +376,12 @@ def test_the_largest_group_comes_first_with_a_bounded_sample() -> None:
 def test_what_a_test_depends_on_is_told_from_what_it_does_not(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     files = ("test_a.py", "test_b.py", "sub/test_c.py", "shop.py", "conftest.py", "tutorial.sh")
     first = project(world, {name: f"# {name}\n" for name in files})
-    known = Baseline(first, tuple(Standing(function(f"test_{name}.py::t"), "passing", {}) for name in "ab"), (), 1)
+    known = Baseline(
+        first, tuple(FunctionResult(function(f"test_{name}.py::t"), "passing", {}) for name in "ab"), (), 1
+    )
 
     def keys(commit: str, one: Baseline = known, kind: str = "claude") -> tuple[str, ...]:
-        return tuple(converged.inputs(fleet_of(world), str(world.repo), commit, one, kind).values())
+        return tuple(converged.input_digests(fleet_of(world), str(world.repo), commit, one, kind).values())
 
     a, b = keys(first)
     assert a != b and re.fullmatch("[0-9a-f]{32}", a)
@@ -388,14 +394,14 @@ def test_what_a_test_depends_on_is_told_from_what_it_does_not(world: World, monk
     assert not {a, b} & {*keys(first, kind="codex")}
     for file in ("shop.py", "conftest.py"):
         assert not {a, b} & {*keys(project(world, {file: "# other\n"}))}, file
-    monkeypatch.setattr(converged.author, "template", lambda name: "another prompt")
+    monkeypatch.setattr(converged.prompts, "template", lambda name: "another prompt")
     assert not {a, b} & {*keys(first)}
 
 
 def test_a_baseline_is_the_same_after_it_was_kept() -> None:
     one = failed("a", "OSError: no")
     cited = Cited("pay-1", "# Pay.\npay")
-    two = Standing(
+    two = FunctionResult(
         function("b.py::t")._replace(blocks=(cited,), marks=("skip",)), "passing", {"b.py::t": ["passed"]}, 1.5
     )
     taken = Baseline("c" * 40, (one, two), tuple(baseline.groups([one])), 2, 3.5)

@@ -15,9 +15,12 @@ import pytest
 
 from muster import Address, Fleet, Spec
 from muster.cli import improve as cli
+from muster.cli import map as map_cli
 from muster.cli import parse
 from muster.errors import UsageError
-from muster.flow.improving import stages
+from muster.flow import api
+from muster.flow.improving import plan, setup, verify
+from muster.flow.improving.request import ImproveRequest
 from muster.flow.mapping import start
 from muster.flow.reducing import testers
 from muster.flow.review import paths
@@ -26,9 +29,9 @@ from muster.flow.run.directory import Run
 from muster.flow.run.records import AttemptAgent, Outcome, RunInfo
 from muster.flow.run.tasks import Task
 from muster.flow.suite import execute
-from muster.flow.suite.baseline import Baseline, Group, Standing
+from muster.flow.suite.baseline import Baseline, FunctionResult, Group
 from muster.flow.suite.collect import Cited, Function
-from muster.flow.suite.execute import Case, Report
+from muster.flow.suite.report import Case, Report
 
 from ..conftest import World, eventually
 from . import installs
@@ -481,7 +484,7 @@ def test_killed_in_every_stage_it_comes_to_the_same_branch(shop: World, tmp_path
     told = improved(shop, tmp_path, "--run", "wild", "--times", "1", "--all")
     assert looks(shop, "wild") == looks(shop, "calm")
     assert told["funnel"]["launched"] == 9 and [name[5:] for name in told["resolved"]] == ["test-tax-of-nothing"]
-    assert not [name for name in shop.agents() if "trial" in name]
+    assert not [name for name in shop.agents() if "-tests-" in name]
 
 
 def test_killed_while_a_worker_is_verified_and_when_the_branch_is_there_it_comes_to_the_same(
@@ -539,7 +542,7 @@ def test_a_suite_that_hangs_is_cut_off_and_mended(shop: World, tmp_path: Path) -
     shop.git("commit", "-q", "-m", "it does not even begin")
     result = shop.fails(4, "improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), timeout=100)
     assert "before pytest came to the tests" in result.stderr and "[improve] suite_timeout" in result.stderr
-    assert not shop.agents() or all("trial" not in name for name in shop.agents())
+    assert not shop.agents() or all("-tests-" not in name for name in shop.agents())
 
 
 ROWS = """
@@ -699,17 +702,17 @@ def test_outside_of_a_repository_it_is_said(world: World, tmp_path: Path) -> Non
 
 def test_a_playbook_is_found_by_file_and_name_and_a_scouts_comes_first(tmp_path: Path) -> None:
     write(tmp_path, {"test_a.test_x": "", "test_x": "", "scout.test_x": "", "test_y": ""})
-    assert stages.playbook(str(tmp_path), "t/test_a.py::test_x").endswith("/test_a.test_x.toml")
-    assert stages.playbook(str(tmp_path), "t/test_b.py::test_x").endswith("/test_x.toml")
-    assert stages.playbook(str(tmp_path), "t/test_a.py::test_x", "scout").endswith("/scout.test_x.toml")
-    assert stages.playbook(str(tmp_path), "t/test_b.py::test_y", "scout").endswith("/test_y.toml")
-    assert stages.playbook(str(tmp_path), "t/test_b.py::test_z") == ""
+    assert plan.playbook(str(tmp_path), "t/test_a.py::test_x").endswith("/test_a.test_x.toml")
+    assert plan.playbook(str(tmp_path), "t/test_b.py::test_x").endswith("/test_x.toml")
+    assert plan.playbook(str(tmp_path), "t/test_a.py::test_x", "scout").endswith("/scout.test_x.toml")
+    assert plan.playbook(str(tmp_path), "t/test_b.py::test_y", "scout").endswith("/test_y.toml")
+    assert plan.playbook(str(tmp_path), "t/test_b.py::test_z") == ""
 
 
 # Without agents
 
 
-def begun(world: World, tests: dict[str, str], base: str = "") -> tuple[Fleet, stages.Wish, Run, Baseline]:
+def begun(world: World, tests: dict[str, str], base: str = "") -> tuple[Fleet, ImproveRequest, Run, Baseline]:
     """A run of which the baseline is known: test functions by their status."""
     base = base or world.git("rev-parse", "HEAD")
     spec = Spec(Address(""), "replay")
@@ -719,9 +722,9 @@ def begun(world: World, tests: dict[str, str], base: str = "") -> tuple[Fleet, s
     run = runs.make(str(world.muster_home), "fix", info, made)
     found = [Function(id, id.split("::")[0], 1, 2, "", (id,)) for id in tests]
     outcome = {"passing": "passed", "failing": "failed"}
-    standings = [Standing(one, tests[one.id], {one.id: [outcome[tests[one.id]]]}) for one in found]
+    standings = [FunctionResult(one, tests[one.id], {one.id: [outcome[tests[one.id]]]}) for one in found]
     fleet = Fleet(world.env, str(world.repo))
-    return fleet, stages.Wish(start.Wish(spec, "", (), [])), run, Baseline(base, tuple(standings), (), 1)
+    return fleet, ImproveRequest(start.Wish(spec, "", (), [])), run, Baseline(base, tuple(standings), (), 1)
 
 
 def commit(world: World, files: dict[str, str | None]) -> str:
@@ -745,9 +748,9 @@ def test_one_branch_that_comes_to_no_tree_does_not_keep_the_others_from_being_ve
     said: list[dict[str, Any]] = []
     for task, tip in zip(run.tasks(), (odd, ""), strict=True):
         run.end(run.begin(task.id, 1, AttemptAgent(name="a"), ""), Outcome(outcome="ok", final=True, tip=tip))
-    stages.verify(fleet, wish, run, before, said.append)
+    verify.verify(fleet, wish, run, before, said.append)
     assert {event["task"]: event["outcome"] for event in said} == {"0000-t": "refused", "0001-t": "unchanged"}
-    assert "there is no such tree" in next(event["reason"] for event in said if event["task"] == "0000-t")
+    assert "there is no valid tree" in next(event["reason"] for event in said if event["task"] == "0000-t")
 
 
 CLASSES = "class TestA:\n    def test_x(self): pass\nclass TestB(TestA):\n    pass\ndef test_y(): pass\n"
@@ -772,7 +775,7 @@ def test_a_test_was_removed_when_its_file_has_it_no_more(
     base = commit(world, {"test_a.py": CLASSES, "cases.py": "CASES = [1]\n", "checks.py": "def test_y(): pass\n"})
     names = ["test_a.py::TestA::test_x", "test_a.py::TestB::test_x", "test_a.py::test_y", "checks.py::test_y"]
     fleet, wish, run, before = begun(world, dict.fromkeys(names, "passing"), base)
-    removed = stages.removed(fleet, wish, run, before, commit(world, files))
+    removed = verify.removed_from_file(fleet, wish, run, before, commit(world, files))
     assert {name for name in names if removed(name)} == gone
 
 
@@ -798,22 +801,23 @@ def test_the_whole_suite_is_red_when_a_test_of_it_vanished(world: World, monkeyp
     assert full(renamed, test_x="passed", test_better="passed", test_z="failed")[0]
 
 
-def wished(world: World, config: str, *words: str) -> stages.Wish:
+def request_of(world: World, config: str, *words: str) -> ImproveRequest:
     (world.home / ".config" / "muster").mkdir(parents=True, exist_ok=True)
     (world.home / ".config" / "muster" / "config.toml").write_text(config)
     args = parse.build("improve")[0].parse_args(["-a", "replay", *words])
     args.rest = []
-    return cli.wished(args, Fleet(world.env, str(world.repo)))
+    fleet = Fleet(world.env, str(world.repo))
+    return api._improve_request(fleet, (), cli._options(args, fleet, map_cli.Display(False, "")))
 
 
 def test_how_long_tests_may_take_is_configured(world: World) -> None:
     run = begun(world, {})[2]
     for config, seconds in (("", (300, 3600)), ('[improve]\ntest_timeout = 7\nsuite_timeout = "2h"\n', (7, 7200))):
-        here = stages.where(run, wished(world, config))
-        assert (here.seconds, here.timeout) == seconds
+        suite = setup.suite_of(run, request_of(world, config))
+        assert (suite.test_seconds, suite.timeout) == seconds
     for value in ('"soon"', "0", "-1", "true"):
         with pytest.raises(UsageError, match=r"\[improve\] test_timeout must be more than 0"):
-            wished(world, f"[improve]\ntest_timeout = {value}\n")
+            request_of(world, f"[improve]\ntest_timeout = {value}\n")
 
 
 @pytest.mark.parametrize("path", ["guide/tour.sh", "./guide/tour.sh", "tour[1].sh"])
@@ -821,7 +825,7 @@ def test_a_tutorial_that_is_named_is_protected(world: World, path: str) -> None:
     plain = os.path.normpath(path)
     assert paths.kind(plain, paths.Rules()) != "protected"
     for words, config in (([f"--tutorial={path}"], ""), ([], f"[improve]\ntutorial = '{path}'\n")):
-        rules = wished(world, config, *words).rules
+        rules = request_of(world, config, *words).rules
         assert paths.kind(plain, rules) == "protected" and paths.kind(f"x/{plain}", rules) != "protected"
         assert rules.protected[0] == f"/{plain.replace('[', '[[]')}", "agents are told of it first"
 
@@ -1041,7 +1045,7 @@ def test_what_is_kept_out_of_an_accepted_change_is_listed_beside_it(world: World
     told = world.ok(*command, timeout=200)
     assert world.git("diff", "--name-only", "main", "muster-run/fix") == "shop.py"
     line = next(line for line in told.stdout.splitlines() if line.startswith("kept out of 0001-test-total: "))
-    assert ".env (it is made for local settings and secrets)" in line and ".pyc (it is what a tool left behind)" in line
+    assert ".env (it holds local settings and secrets)" in line and ".pyc (a tool left it behind)" in line
     assert line in world.ok("runs", "show", "fix").stdout.splitlines()
     text = (world.muster_home / "runs/fix/pull-request.md").read_text()
     assert "## Kept out of these changes\n\n- `0001-test-total`: .env (it is made for" in text
@@ -1049,7 +1053,7 @@ def test_what_is_kept_out_of_an_accepted_change_is_listed_beside_it(world: World
     page = "".join(
         file.read_text() for file in (tmp_path / "page").rglob("*.*") if file.suffix in (".html", ".js", ".json")
     )
-    assert "it is made for local settings and secrets" in page
+    assert "it holds local settings and secrets" in page
 
 
 @pytest.mark.slow
@@ -1066,19 +1070,19 @@ def test_a_dirty_or_detached_repository_and_a_base_that_moved_are_said(shop: Wor
     assert moved.stdout == first.stdout and (shop.repo / "shop.py").read_text() == "broken("
 
 
-def test_the_prompt_is_as_it_was_read_last() -> None:
-    """Words that agents obey are changed on purpose only: MUSTER_GOLDEN=1 writes them anew."""
-    wish = stages.Wish(start.Wish(Spec(Address(""), "claude"), "", (), []), args=("-q",))
+def test_the_prompt_equals_the_golden_file() -> None:
+    """Prompts change on purpose only: MUSTER_GOLDEN=1 writes the file again."""
+    wish = ImproveRequest(start.Wish(Spec(Address(""), "claude"), "", (), []), args=("-q",))
     block = Cited("total-1", "# What was sold in a month.\ntill total --month 2026-12")
     name = "tests/test_totals.py::test_total_of_a_month"
     function = Function(name, "tests/test_totals.py", 10, 18, "", (name,), (), (block,))
     case = Case(name, "failed", 0.1, "ValueError: month must be in 1..12\n```\nforged fence\n```")
     group = Group("f", "ValueError in ledger.py", (name, "tests/test_files.py::test_export"), "ValueError")
-    bad, good = Standing(function, "failing", {}, 0.1, case), Standing(function, "passing", {})
+    bad, good = FunctionResult(function, "failing", {}, 0.1, case), FunctionResult(function, "passing", {})
     texts = [
-        stages.prompt(wish, bad, "scout", group, ()),
-        stages.prompt(wish, bad, "worker", None, ["2 of 2 that failed alike: Mend the month"]),
-        stages.prompt(wish, good, "worker", None, ()),
+        plan.prompt(wish, bad, "scout", group, ()),
+        plan.prompt(wish, bad, "worker", None, ["2 of 2 that failed alike: Mend the month"]),
+        plan.prompt(wish, good, "worker", None, ()),
     ]
     golden = Path(__file__).parent / "golden" / "improve.md"
     text = "\n=====\n".join(texts)

@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 from muster.errors import MusterError, UsageError
-from muster.flow.improving import stages
+from muster.flow.improving import verify
 from muster.flow.reducing import integrator
 from muster.flow.reducing.conflicts import Conflict
 from muster.flow.reducing.gate import Pytest
 from muster.flow.reducing.units import Unit
 from muster.flow.review import paths as classify
 from muster.flow.review.paths import Change, Judgement, Rules, changes, judge, kind, tree
-from muster.flow.run.records import Outcome, RunInfo
-from muster.flow.suite.baseline import Baseline, Standing
+from muster.flow.run.directory import Attempt
+from muster.flow.run.records import AttemptAgent, Outcome, RunInfo
+from muster.flow.suite.baseline import Baseline, FunctionResult
 from muster.flow.suite.collect import Function
 from muster.providers.local import LocalHost
 
@@ -183,8 +184,8 @@ def test_a_project_adds_to_the_rules_and_names_what_is_wrong() -> None:
 CHECKS = "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n    assert add(2, 2) == 4\n"
 
 
-def standing(file: str, line: int, end: int) -> Standing:
-    return Standing(Function(f"{file}::test_add", file, line, end, "", (f"{file}::test_add",)), "passing", {})
+def standing(file: str, line: int, end: int) -> FunctionResult:
+    return FunctionResult(Function(f"{file}::test_add", file, line, end, "", (f"{file}::test_add",)), "passing", {})
 
 
 def test_a_file_in_which_pytest_found_tests_is_one_whatever_it_is_called() -> None:
@@ -207,7 +208,7 @@ def test_tests_by_any_name_may_not_get_weaker(repo: Repo) -> None:
     assert kept(repo.judge(rules)) == {("qa/check_calc.py", "test-removed")}
 
 
-def test_workers_and_integrators_are_held_to_the_tests_that_pytest_found(repo: Repo) -> None:
+def test_the_work_of_agents_and_integrators_may_not_weaken_tests_that_pytest_found(repo: Repo) -> None:
     repo.write("qa/check_calc.py", CHECKS)
     repo.start()
     repo.write("qa/check_calc.py", CHECKS.replace("    assert add(2, 2) == 4\n", ""))
@@ -215,17 +216,17 @@ def test_workers_and_integrators_are_held_to_the_tests_that_pytest_found(repo: R
     work: Any = SimpleNamespace(
         gate=Pytest(),
         fleet=SimpleNamespace(local=HOST),
-        run=SimpleNamespace(info=RunInfo(repo=str(repo.top))),
+        run=SimpleNamespace(info=RunInfo(repo=str(repo.top), base=repo.base)),
         wish=SimpleNamespace(rules=Rules()),
         before=Baseline(repo.base, (standing("qa/check_calc.py", 4, 6),), (), 1),
     )
     conflict = Conflict(Unit("u", repo.base, tip), repo.base, ("qa/check_calc.py",), ())
     assert "qa/check_calc.py" in integrator.doubt(work, conflict, tip)
-    attempt: Any = SimpleNamespace(outcome=Outcome(outcome="ok", tip=tip), number=1)
+    attempt = Attempt("t", 1, "", AttemptAgent(name="a"), Outcome(outcome="ok", tip=tip, final=True))
     task: Any = SimpleNamespace(id="t", base=repo.base)
-    told = stages._verify(work.fleet, work.wish, work.run, work.before, None, task, attempt)
-    assert told.result == "refused"
-    assert [one.rule for one in told.kept_out] == ["assertion-removed"]
+    record = verify._verify(work.fleet, work.wish, work.run, work.before, None, task, attempt)
+    assert record.result == "refused"
+    assert [finding.rule for finding in record.kept_out] == ["assertion-removed"]
 
 
 def test_what_is_imported_in_the_place_of_the_program_or_of_pytest_is_kept_out(repo: Repo) -> None:
@@ -261,7 +262,7 @@ def test_every_way_to_change_a_file_is_told(repo: Repo) -> None:
     (repo.top / "turned").unlink()
     (repo.top / "turned").symlink_to("edited.py")
     repo.write("bytes", b"a" * 7000 + b"\0")
-    repo.write("late", b"a" * 8000 + b"\0")
+    repo.write("timed_out", b"a" * 8000 + b"\0")
     Repo(repo.top / "sub")
     found = repo.changes()
     told = {path: (one.status, one.symlink, one.submodule, one.mode_only, one.binary) for path, one in found.items()}
@@ -270,7 +271,7 @@ def test_every_way_to_change_a_file_is_told(repo: Repo) -> None:
         "came.py": ("A", False, False, False, False),
         "edited.py": ("M", False, False, False, False),
         "gone.py": ("D", False, False, False, False),
-        "late": ("A", False, False, False, False),
+        "timed_out": ("A", False, False, False, False),
         "script": ("M", False, False, True, False),
         "sub": ("A", False, True, False, False),
         "turned": ("T", True, False, False, False),
@@ -286,8 +287,8 @@ def test_odd_names_come_as_they_are(repo: Repo) -> None:
 
 
 def test_what_is_large_is_not_read(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classify, "FILE_CAP", 1000)
-    monkeypatch.setattr(classify, "TOTAL_CAP", 1500)
+    monkeypatch.setattr(classify, "FILE_MOST", 1000)
+    monkeypatch.setattr(classify, "TOTAL_MOST", 1500)
     for name in ("a", "b"):
         repo.write(name, name * 900)
     repo.write("large", "x" * 1001)
@@ -546,7 +547,7 @@ def test_a_file_may_make_room_for_a_folder_but_not_half_of_it(repo: Repo) -> Non
     repo.write("a/b", "y\n")
     tip = repo.commit()
     assert tree(HOST, str(repo.top), repo.base, tip, ["a/b", "a"]) == repo.git("rev-parse", f"{tip}^{{tree}}")
-    with pytest.raises(MusterError, match="there is no such tree"):
+    with pytest.raises(MusterError, match="there is no valid tree"):
         tree(HOST, str(repo.top), repo.base, tip, ["a/b"])
 
 

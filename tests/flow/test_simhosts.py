@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from muster.flow.improving import converged
 from muster.flow.mapping import fleet_backend
+from muster.flow.run import escalations
 from muster.flow.run.directory import Run
 from muster.flow.run.records import Outcome
 
@@ -154,15 +154,15 @@ def test_what_could_not_be_written_down_is_harvested_again(folder: Path, monkeyp
 
 
 def test_a_full_disk_where_escalations_are_kept_ends_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    escalate, asked = converged.escalate, []
+    record, asked = escalations.record, []
 
     def full(home: str, run: Run, task: str = "") -> None:
         asked.append(task)
         if task:
             raise OSError(errno.ENOSPC, "No space left on device")
-        escalate(home, run)
+        record(home, run)
 
-    monkeypatch.setattr(converged, "escalate", full)
+    monkeypatch.setattr(escalations, "record", full)
     sim = Sim(folder / "x", World(works=(20.0, 30.0)))
     assert held(sim, sim.map(3), 3, 50)["outcomes"] == {"ok": 3}
     assert len(asked) == 5 and asked[0] == asked[-1] == "", "at the beginning, for each, and for all of them at the end"

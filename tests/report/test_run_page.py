@@ -111,7 +111,9 @@ class Directory:
         return folder
 
     def verify(self, id: str, result: str, words: str = "passed 3 of 3 times", attempt: int = 1, **more: Any) -> None:
-        evidence = [{"t": START + 20, "seconds": 2.0, "late": False, "outcomes": {"x::a": "passed", "x::b": "failed"}}]
+        evidence = [
+            {"t": START + 20, "seconds": 2.0, "timed_out": False, "outcomes": {"x::a": "passed", "x::b": "failed"}}
+        ]
         known = {
             "attempt": attempt,
             "claimed": "ok",

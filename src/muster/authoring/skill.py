@@ -1,4 +1,4 @@
-"""The instructions for bringing tests in step with a tutorial, as a slash command of a client."""
+"""Install the instructions of `tutorial sync` as a slash command of a client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .agent import PROMPTS
 COMMAND = "sync-tutorial-to-e2e-tests"
 ABOUT = "Bring the end-to-end tests in step with the tutorial: every block cited, every citation current."
 BEGIN, END = f"<!-- muster: {COMMAND} -->", f"<!-- /muster: {COMMAND} -->"
-#: Which file each client reads; AGENTS.md is for codex and all others.
+#: The file that each client reads. AGENTS.md is for codex and all others.
 CLIENTS = {
     "claude": os.path.join(".claude", "commands", f"{COMMAND}.md"),
     "codex": "AGENTS.md",
@@ -25,15 +25,15 @@ CLIENTS = {
 
 class Skill(NamedTuple):
     path: str
-    """Below the project's folder."""
+    """Relative to the project's folder."""
     text: str
-    """What is put there: the file, or the section of it."""
+    """The text of the file, or of its section."""
     action: str
-    """`written` (it is new), `updated` or `unchanged`."""
+    """`written` if it is new, else `updated` or `unchanged`."""
 
 
 def skill(path: str) -> str:
-    """The instructions for the client that reads this file."""
+    """Return the instructions for the client that reads this file."""
     check = "muster tutorial check"
     rules = prompts.template("sync", PROMPTS).partition("## Rules\n")[2].strip("\n")
     if path == CLIENTS["agents"]:
@@ -47,12 +47,15 @@ def skill(path: str) -> str:
     body = prompts.prompt(
         "skill", PROMPTS, check=check, rules=rules, arguments="More about what to do this time, if anything: $ARGUMENTS"
     )
-    # A text of JSON is one of YAML too; a plain one must not have a colon in it.
+    # A JSON string is valid YAML; a plain YAML scalar could not contain a colon.
     return f"---\ndescription: {json.dumps(ABOUT)}\n---\n{body}"
 
 
 def install(folder: str, clients: Sequence[str], force: bool, dry: bool = False) -> list[Skill]:
-    """Put the instructions where these clients find them. Refused, before anything is written, when something else is there."""
+    """Write the instructions where these clients find them.
+
+    Raises Refused, before anything is written, if other instructions are there and `force` is False. With `dry`, nothing is written.
+    """
     planned: list[tuple[Skill, str, bytes]] = []
     for path in dict.fromkeys(CLIENTS[client] for client in clients):
         file = os.path.realpath(os.path.join(folder, path))
@@ -75,15 +78,15 @@ def install(folder: str, clients: Sequence[str], force: bool, dry: bool = False)
 
 
 def _merged(before: bytes | None, section: str, path: str) -> tuple[bytes, bool]:
-    """The file with the section in its place, or at its end; and whether it was there already. All else stays, byte for byte."""
+    """Return the file with the section replaced or appended, and whether it was the same already. Everything else stays byte for byte."""
     data, begin, end = before or b"", BEGIN.encode(), END.encode()
     if begin not in data and end not in data:
         gap = b"" if not data or data.endswith(b"\n\n") else b"\n" if data.endswith(b"\n") else b"\n\n"
         return data + gap + section.encode(), False
     start, stop = data.find(begin), data.find(end)
     if data.count(begin) != 1 or data.count(end) != 1 or stop < start:
-        hint = f"leave one line {BEGIN} and one line {END} behind it, or none of them"
-        raise Refused(f"in {path} it is not clear where the section of {COMMAND} begins and ends", hint)
+        hint = f"leave one line {BEGIN} followed by one line {END}, or neither"
+        raise Refused(f"in {path} the start and end of the section {COMMAND} are ambiguous", hint)
     old, new = data[start : stop + len(end)], section.encode().rstrip(b"\n")
     return data[:start] + new + data[stop + len(end) :], old.replace(b"\r\n", b"\n") == new
 

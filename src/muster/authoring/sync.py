@@ -1,7 +1,7 @@
-"""`muster tutorial sync`: an agent writes the tests that a tutorial lacks, and muster itself judges what it committed.
+"""`muster tutorial sync`: an agent writes the tests that a tutorial lacks, and muster checks what it committed.
 
-The agent's test files are taken out of git and parsed; they are never checked out into the user's tree. Tests that read well
-are then run on the agent's host, in a clean checkout of the agent's commit and with none of the user's variables.
+The agent's test files are read from git and parsed; they are never checked out into the user's tree. Tests without findings are then
+run on the agent's host, in a clean checkout of the agent's commit and without the user's variables.
 """
 
 from __future__ import annotations
@@ -18,34 +18,35 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import Fleet
-from ..errors import MusterError, NotFound, UsageError
-from ..flow.run import prompts
+from ..errors import NotFound, UsageError
+from ..flow.run import git, prompts
 from ..flow.suite import execute
+from ..flow.suite.report import function_of
 from ..tutorial import check
 from ..tutorial.check import Finding
 from . import agent
-from .agent import FILE_CAP, PROMPTS, Place, Say, Wish
+from .agent import FILE_MOST, PROMPTS, AgentRequest, Say, TutorialFile
 
 if TYPE_CHECKING:
     from ..host import Found
 
-#: A prompt travels as an argument or a variable, which hold some 100 KB. What does not fit in is named by the check.
-PROMPT_CAP = 60_000
-#: More than this of an agent's is not looked at.
-FILES_CAP = 5000
+#: Characters. A prompt is passed as an argument or a variable, which holds about 100 KB. The check names what does not fit.
+PROMPT_MOST = 60_000
+#: Test files of the user that are read.
+FILES_MOST = 5000
 NO_UNHAPPY = re.compile(r"#\s*no unhappy path:\s*\S")
 _TEST_FILE = re.compile(r"test_.*\.py|.*_test\.py")
 
 
 class Synced(NamedTuple):
-    place: Place
+    tutorial: TutorialFile
     tests: tuple[str, ...]
-    """Below the top of the repository."""
+    """Files and folders, relative to the top of the repository."""
     before: list[Finding]
     findings: list[Finding]
-    """What is left."""
-    one: Found | None = None
-    """None when nothing was to be done."""
+    """The findings that are left."""
+    author: Found | None = None
+    """The agent; None if none was needed."""
     rounds: int = 0
 
     @property
@@ -56,37 +57,39 @@ class Synced(NamedTuple):
 # What is to be done
 
 
-def tests(named: Sequence[str], at: Place, cwd: str) -> tuple[str, ...]:
-    """Return the folders and files of the tests, below the top of the repository.
+def tests(named: Sequence[str], tutorial: TutorialFile, cwd: str) -> tuple[str, ...]:
+    """Return the folders and files of the tests, relative to the top of the repository.
 
     Without a name these are the ones that `muster tutorial check` reads, or tests/e2e if there is no test yet.
     """
     if not named:
         if (found := check.default_tests(cwd)) != "." or check.files([cwd]):
-            return (_below(os.path.join(cwd, found), found, at),)
+            return (_below(os.path.join(cwd, found), found, tutorial),)
         return (os.path.join("tests", "e2e"),)
     for path in named:
         if not os.path.exists(os.path.join(cwd, path)):
             raise NotFound(f"there are no tests at {path}", f"mkdir {shlex.quote(path)} makes a folder for them")
-    return tuple(_below(os.path.join(cwd, path), path, at) for path in named)
+    return tuple(_below(os.path.join(cwd, path), path, tutorial) for path in named)
 
 
-def _below(path: str, shown: str, at: Place) -> str:
-    found = os.path.relpath(os.path.realpath(path), at.top)
+def _below(path: str, shown: str, tutorial: TutorialFile) -> str:
+    found = os.path.relpath(os.path.realpath(path), tutorial.top)
     if found.split(os.sep)[0] == "..":
-        raise UsageError(f"{shown} is not in {at.top}, where the tutorial is", "name tests of the same repository")
+        raise UsageError(
+            f"{shown} is not in {tutorial.top}, where the tutorial is", "name tests in the same repository"
+        )
     return found
 
 
-def command(at: Place, wanted: Sequence[str]) -> str:
-    """What the agent types to check its own work, at the top of the repository."""
-    return shlex.join(["muster", "tutorial", "check", "--tutorial", at.path, *wanted])
+def command(tutorial: TutorialFile, wanted: Sequence[str]) -> str:
+    """Return the command with which the agent checks its own work, at the top of the repository."""
+    return shlex.join(["muster", "tutorial", "check", "--tutorial", tutorial.path, *wanted])
 
 
-def look(at: Place, wanted: Sequence[str], top: str) -> check.Report:
-    """The check of the tests below `top`, with all names as seen from there."""
+def check_tests(tutorial: TutorialFile, wanted: Sequence[str], top: str) -> check.Report:
+    """Check the tests below `top`; all names in the report are relative to it."""
     present = [path for one in wanted if os.path.exists(path := os.path.join(top, one))]
-    report = check.check(os.path.join(top, at.path), present)
+    report = check.check(os.path.join(top, tutorial.path), present)
     lead = top.rstrip(os.sep) + os.sep
 
     def named(text: str) -> str:
@@ -100,49 +103,57 @@ def look(at: Place, wanted: Sequence[str], top: str) -> check.Report:
     return report._replace(findings=findings, tests=citing)
 
 
-def of_user(at: Place, findings: Sequence[Finding]) -> list[Finding]:
-    """Those that only a change of the tutorial mends, which no agent may make."""
-    return [one for one in findings if one.file == at.path and one.kind == "duplicate"]
+def for_the_user(tutorial: TutorialFile, findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings that only a change of the tutorial can fix, which no agent may make."""
+    return [one for one in findings if one.file == tutorial.path and one.kind == "duplicate"]
 
 
-def ask(at: Place, wanted: Sequence[str], report: check.Report) -> str:
-    """The first prompt: stale citations before missing blocks."""
+def first_message(tutorial: TutorialFile, wanted: Sequence[str], report: check.Report) -> str:
+    """Return the agent's first message: stale citations first, then missing blocks."""
     by_id = {block.id: block for block in report.blocks}
     missing = [by_id[one.block] for one in report.findings if one.kind == "missing"]
-    others = [one for one in report.findings if one.kind != "missing" and one not in of_user(at, report.findings)]
+    others = [
+        one for one in report.findings if one.kind != "missing" and one not in for_the_user(tutorial, report.findings)
+    ]
     others.sort(key=lambda one: one.kind != "stale")
     return prompts.prompt(
         "sync",
         PROMPTS,
-        tutorial=at.path,
+        tutorial=tutorial.path,
         tests=", ".join(wanted),
-        check=command(at, wanted),
-        stale=_capped([_told(one) for one in others], at, wanted),
+        check=command(tutorial, wanted),
+        stale=_capped([_described(one) for one in others], tutorial, wanted),
         missing=_capped(
-            [f"{at.path}, line {block.line}, {block.id}:\n\n{_inset(block.text)}" for block in missing], at, wanted
+            [f"{tutorial.path}, line {block.line}, {block.id}:\n\n{_indented(block.text)}" for block in missing],
+            tutorial,
+            wanted,
         ),
     )
 
 
-def _capped(parts: Sequence[str], at: Place, wanted: Sequence[str]) -> str:
-    """As many of them as a prompt holds."""
+def _capped(parts: Sequence[str], tutorial: TutorialFile, wanted: Sequence[str]) -> str:
+    """Return as many parts as fit into a prompt."""
     size, kept = 0, []
     for part in parts:
         size += len(part)
-        if size > PROMPT_CAP // 2:
+        if size > PROMPT_MOST // 2:
             break
         kept.append(part)
     left = len(parts) - len(kept)
-    more = [f"And {left} more: `{command(at, wanted)}` names them; the text of each is in {at.path}."] if left else []
+    more = (
+        [f"And {left} more: `{command(tutorial, wanted)}` names them; the text of each is in {tutorial.path}."]
+        if left
+        else []
+    )
     return "\n\n".join([*kept, *more]) or "There are none."
 
 
-def _told(one: Finding) -> str:
+def _described(one: Finding) -> str:
     head = f"{one.file}:{one.line}: {one.kind}: {one.message}"
-    return f"{head}\n\n{_inset(one.diff)}" if one.diff else head
+    return f"{head}\n\n{_indented(one.diff)}" if one.diff else head
 
 
-def _inset(text: str) -> str:
+def _indented(text: str) -> str:
     return "\n".join(f"    {line}".rstrip() for line in text.split("\n"))
 
 
@@ -155,38 +166,40 @@ class _Blob(NamedTuple):
     size: int
 
 
-class Judged(NamedTuple):
+class Checked(NamedTuple):
     findings: list[Finding]
     commit: str
     changed: tuple[str, ...]
-    """The test files that the agent wrote or changed, and those that its other changes below the tests may affect."""
+    """The test files to run: those the agent changed, or all of its tests if it changed another file beside them."""
     tests: dict[str, list[str]]
-    """The texts of the blocks that had no test before, each with the tests that cite it now."""
+    """The tests that cite each block that had no test before, by the text of the block."""
 
 
-def judge(fleet: Fleet, one: Found, at: Place, wanted: Sequence[str], missing: set[str], *, force: bool) -> Judged:
-    """Read what the agent has committed and say what is wrong with it, as it would be in the user's tree.
+def check_commit(
+    fleet: Fleet, author: Found, tutorial: TutorialFile, wanted: Sequence[str], missing: set[str], *, force: bool
+) -> Checked:
+    """Return what is wrong with the agent's commits, as they would be in the user's tree.
 
-    The commits are fetched, the files that it changed are written to a temporary folder beside copies of the others, and that is
-    parsed. `missing` are the texts of the blocks that had no test when it began. The tutorial is the user's, whatever it did to it.
+    The commits are fetched. The files that the agent changed are written to a temporary folder, next to copies of the user's other tests
+    and the user's tutorial, and parsed. `missing` has the texts of the blocks that had no test at the beginning.
     """
-    tip = str(fleet.pull(one, force=force)["tip"])
-    base = one.agent.base
-    theirs, ours = _tree(fleet, at, tip), _tree(fleet, at, base)
+    tip = str(fleet.pull(author, force=force)["tip"])
+    base = author.agent.base
+    theirs, ours = _tree(fleet, tutorial, tip), _tree(fleet, tutorial, base)
     with tempfile.TemporaryDirectory(prefix="muster-sync-") as folder:
-        with open(at.file, "rb") as file:
+        with open(tutorial.file, "rb") as file:
             text = file.read()
-        _put(folder, at.path, text)
-        findings = _protected(fleet, at, theirs.get(at.path), ours.get(at.path), text)
-        for path in _files(at, wanted):
+        _put(folder, tutorial.path, text)
+        findings = _tutorial_edits(fleet, tutorial, theirs.get(tutorial.path), ours.get(tutorial.path), text)
+        for path in _files(tutorial, wanted):
             if path not in ours or path in theirs:
-                with open(os.path.join(at.top, path), "rb") as file:
+                with open(os.path.join(tutorial.top, path), "rb") as file:
                     _put(folder, path, file.read())
         for path, blob in theirs.items():
             if _is_test(path, wanted) and blob != ours.get(path):
-                _put(folder, path, _blob(fleet, at, blob))
+                _put(folder, path, _blob(fleet, tutorial, blob))
         top = os.path.realpath(folder)
-        report = look(at, wanted, top)
+        report = check_tests(tutorial, wanted, top)
         findings += report.findings
         citing = {block.text: report.tests.get(block.id, []) for block in report.blocks if block.text in missing}
         for block in report.blocks:
@@ -206,31 +219,29 @@ def judge(fleet: Fleet, one: Found, at: Place, wanted: Sequence[str], missing: s
     changed = {path for path in (theirs.keys() | ours.keys()) if theirs.get(path) != ours.get(path)}
     helpers = any(_inside(path, wanted) and not _is_test(path, wanted) for path in changed)
     run = sorted(path for path in theirs if _is_test(path, wanted) and (helpers or path in changed))
-    return Judged(findings, tip, tuple(run), citing)
+    return Checked(findings, tip, tuple(run), citing)
 
 
-def _protected(fleet: Fleet, at: Place, theirs: _Blob | None, ours: _Blob | None, text: bytes) -> list[Finding]:
-    """The tutorial there is what it was, or what the user has."""
+def _tutorial_edits(
+    fleet: Fleet, tutorial: TutorialFile, theirs: _Blob | None, ours: _Blob | None, text: bytes
+) -> list[Finding]:
+    """Return a finding if the agent changed or removed the tutorial. The user's own current text is no change."""
     if theirs is not None and ours is not None and theirs.sha == ours.sha:
         return []
     if theirs is None and ours is None:
-        return []  # the user has not committed it either
-    if theirs is not None and theirs.size <= FILE_CAP and _blob(fleet, at, theirs) == text:
+        return []  # it is not committed in the user's repository either
+    if theirs is not None and theirs.size <= FILE_MOST and _blob(fleet, tutorial, theirs) == text:
         return []
     what = "removed" if theirs is None else "changed"
-    told = f"the tutorial was {what}, and it is not yours to change: bring it back as it was when you began"
-    return [Finding("edited", at.path, 1, told)]
+    message = f"the tutorial was {what}, and you may not change it: restore it as it was when you began"
+    return [Finding("edited", tutorial.path, 1, message)]
 
 
-def _tree(fleet: Fleet, at: Place, commit: str) -> dict[str, _Blob]:
-    """The plain files of a commit by their paths."""
-    done = fleet.local.run(["git", "-C", at.top, "ls-tree", "-r", "-l", "-z", "--full-tree", commit])
-    if done.returncode:
-        raise MusterError(
-            f"git cannot list {commit[:10]}: {done.stderr.decode('utf-8', 'replace').strip()}", "git fsck"
-        )
+def _tree(fleet: Fleet, tutorial: TutorialFile, commit: str) -> dict[str, _Blob]:
+    """Return the regular files of a commit by path."""
+    listing = git.output(fleet.local, tutorial.top, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
     found = {}
-    for row in done.stdout.decode("utf-8", "surrogateescape").split("\0"):
+    for row in listing.decode("utf-8", "surrogateescape").split("\0"):
         head, _, path = row.partition("\t")
         fields = head.split()
         if len(fields) == 4 and fields[0] in ("100644", "100755") and fields[3].isdigit() and _safe(path):
@@ -242,11 +253,11 @@ def _safe(path: str) -> bool:
     return not path.startswith("/") and not {"..", ".", "", ".git"} & set(path.split("/"))
 
 
-def _blob(fleet: Fleet, at: Place, blob: _Blob) -> bytes:
-    """The content as git has it: no filter of anybody's runs."""
-    if blob.size > FILE_CAP:
-        return b"\0"  # no text: the check says that it cannot be read
-    return fleet.local.run(["git", "-C", at.top, "cat-file", "blob", blob.sha]).stdout
+def _blob(fleet: Fleet, tutorial: TutorialFile, blob: _Blob) -> bytes:
+    """Return the content of a blob; no filter runs."""
+    if blob.size > FILE_MOST:
+        return b"\0"  # not text, so the check reports that it cannot be read
+    return git.run(fleet.local, tutorial.top, "cat-file", "blob", blob.sha).stdout
 
 
 def _inside(path: str, wanted: Sequence[str]) -> bool:
@@ -257,11 +268,11 @@ def _is_test(path: str, wanted: Sequence[str]) -> bool:
     return path in wanted or (_inside(path, wanted) and _TEST_FILE.fullmatch(path.rpartition("/")[2]) is not None)
 
 
-def _files(at: Place, wanted: Sequence[str]) -> list[str]:
-    """The user's test files, below the top."""
-    present = [path for one in wanted if os.path.exists(path := os.path.join(at.top, one))]
-    found = [os.path.relpath(os.path.join(at.top, path), at.top) for path in check.files(present)]
-    return [path for path in found[:FILES_CAP] if os.path.isfile(os.path.join(at.top, path))]
+def _files(tutorial: TutorialFile, wanted: Sequence[str]) -> list[str]:
+    """Return the user's test files, relative to the top."""
+    present = [path for one in wanted if os.path.exists(path := os.path.join(tutorial.top, one))]
+    found = [os.path.relpath(os.path.join(tutorial.top, path), tutorial.top) for path in check.files(present)]
+    return [path for path in found[:FILES_MOST] if os.path.isfile(os.path.join(tutorial.top, path))]
 
 
 def _put(folder: str, path: str, data: bytes) -> None:
@@ -271,11 +282,11 @@ def _put(folder: str, path: str, data: bytes) -> None:
         with open(file, "wb") as stream:
             stream.write(data)
     except (NotADirectoryError, FileExistsError, IsADirectoryError):
-        pass  # a tree that no git would have made: what cannot be there cites nothing
+        pass  # no valid git tree has such paths; such a file cites nothing
 
 
 def _unhappy(top: str, test: str) -> bool:
-    """Whether the test (`file::Class::name`) expects a failure, or says why there is none."""
+    """Return whether a test (`file::Class::name`) expects a failure, or says why there is no unhappy path."""
     file, _, name = test.partition("::")
     with open(os.path.join(top, file), "rb") as stream:
         data = stream.read()
@@ -302,7 +313,7 @@ def _functions(body: Sequence[ast.stmt], parts: Sequence[str]) -> Iterator[ast.s
 
 
 def _rows(rows: Sequence[str], node: ast.stmt) -> list[str]:
-    """The lines of a function, with the comments at its end, which the tree does not have."""
+    """Return the lines of a function with the comments after its last statement, which the syntax tree does not have."""
     end = node.end_lineno or node.lineno
     while end < len(rows) and re.match(rf"\s{{{node.col_offset + 1},}}#|\s*$", rows[end]):
         end += 1
@@ -321,40 +332,42 @@ def _expects(node: ast.AST) -> bool:
 # Running
 
 
-def pytest_command(at_home: bool) -> tuple[str, ...]:
-    """How tests are run if nobody says: by this interpreter, if it has pytest and the agent works on this machine."""
+def pytest_command(local: bool) -> tuple[str, ...]:
+    """Return the default command for pytest: this interpreter, if it has pytest and the agent works on this machine."""
     from importlib.util import find_spec
 
-    return (sys.executable if at_home and find_spec("pytest") else "python3", "-m", "pytest")
+    return (sys.executable if local and find_spec("pytest") else "python3", "-m", "pytest")
 
 
-def run(fleet: Fleet, one: Found, at: Place, judged: Judged, pytest: Sequence[str], timeout: float) -> list[Finding]:
-    """Run the tests that the agent wrote; return those that fail, and the blocks of which no test passed.
+def run(
+    fleet: Fleet, author: Found, tutorial: TutorialFile, checked: Checked, pytest: Sequence[str], timeout: float
+) -> list[Finding]:
+    """Run the tests that the agent wrote. Return a finding for each that fails, and for each block of which no test passed.
 
-    A test that failed before the agent began is not the agent's to mend.
+    Tests that failed before the agent began do not count.
     """
-    if not judged.changed:
+    if not checked.changed:
         return []
-    address = one.status.address
+    address = author.status.address
     command = tuple(pytest) or pytest_command(not address.place)
-    where = execute.Where(address.name, address.place, at.top, command, timeout=timeout)
-    report = execute.run(fleet, where, judged.commit, judged.changed)
-    shown = shlex.join((*command, *judged.changed))
+    suite = execute.Suite(address.name, address.place, tutorial.top, command, timeout=timeout)
+    report = execute.run(fleet, suite, checked.commit, checked.changed)
+    shown = shlex.join((*command, *checked.changed))
     if not report.cases and not report.errors:
         last = report.screen.strip().split("\n")[-15:]
         return [
             Finding(
                 "not-run",
-                judged.changed[0],
+                checked.changed[0],
                 1,
                 f"no test could be run by: {shown} (--pytest COMMAND names another)",
                 diff="\n".join(last),
             )
         ]
     bad = [case for case in report.cases.values() if case.outcome not in PASSED and case.outcome not in IDLE]
-    known = [case.id for case in bad if case.id.partition("::")[0] in _tree(fleet, at, one.agent.base)]
+    known = [case.id for case in bad if case.id.partition("::")[0] in _tree(fleet, tutorial, author.agent.base)]
     if known:
-        before = execute.run(fleet, where, one.agent.base, known)
+        before = execute.run(fleet, suite, author.agent.base, known)
         bad = [case for case in bad if before.outcome(case.id) in ("missing", *PASSED, *IDLE)]
     findings = [
         Finding("failing", file, 1, "pytest cannot collect its tests", diff=_last(text))
@@ -372,8 +385,8 @@ def run(fleet: Fleet, one: Found, at: Place, judged: Judged, pytest: Sequence[st
                 diff=_last(case.text),
             )
         )
-    for text, tests in judged.tests.items():
-        ran = [case for case in report.cases.values() if execute.function_of(case.id) in tests]
+    for text, tests in checked.tests.items():
+        ran = [case for case in report.cases.values() if function_of(case.id) in tests]
         if not any(case.outcome in PASSED for case in ran) and not any(case in bad for case in ran) and not findings:
             file, _, name = tests[0].partition("::")
             message = (
@@ -395,58 +408,60 @@ def _last(text: str) -> str:
 
 def sync(
     fleet: Fleet,
-    asked: Callable[[], Wish],
-    at: Place,
+    asked: Callable[[], AgentRequest],
+    tutorial: TutorialFile,
     wanted: Sequence[str],
     rounds: int,
     say: Say,
     pytest: Sequence[str] = (),
 ) -> Synced:
-    """Check; and while something is found, have an agent (the one asked for then) mend it, at most `rounds` times."""
-    report = look(at, wanted, at.top)
+    """Check the tests, and have an agent fix the findings in at most `rounds` turns. `asked` is called only if an agent is needed."""
+    report = check_tests(tutorial, wanted, tutorial.top)
     before = report.findings
-    own = of_user(at, before)
+    own = for_the_user(tutorial, before)
     tests = tuple(wanted)
     if len(before) == len(own):
-        return Synced(at, tests, before, own)
-    wish = asked()
-    deadline = time.monotonic() + wish.timeout
+        return Synced(tutorial, tests, before, own)
+    request = asked()
+    deadline = time.monotonic() + request.timeout
     missing = {
         block.text for block in report.blocks for one in before if one.kind == "missing" and one.block == block.id
     }
-    one = agent.hire(fleet, wish, at, ask(at, wanted, report))
-    address = one.status.address
+    author = agent.create(fleet, request, tutorial, first_message(tutorial, wanted, report))
+    address = author.status.address
     count = len(before) - len(own)
-    say(f"{address} ({wish.type}) works on {count} finding{'' if count == 1 else 's'}")
+    say(f"{address} ({request.type}) is working on {count} finding{'' if count == 1 else 's'}")
     again = f"muster diff {address}; muster pull {address} --merge brings what it has"
     for number in range(1, rounds + 1):
-        one = agent.turn(fleet, one, deadline, say, again)
-        judged = judge(fleet, one, at, wanted, missing, force=number > 1)
-        left = [finding for finding in judged.findings if finding not in own]
-        if not left and judged.changed:
-            say(f"round {number}: running the tests in {', '.join(judged.changed)}")
-            left = run(fleet, one, at, judged, pytest, max(60.0, deadline - time.monotonic()))
+        author = agent.wait_for_turn(fleet, author, deadline, say, again)
+        checked = check_commit(fleet, author, tutorial, wanted, missing, force=number > 1)
+        left = [finding for finding in checked.findings if finding not in own]
+        if not left and checked.changed:
+            say(f"round {number}: running the tests in {', '.join(checked.changed)}")
+            left = run(fleet, author, tutorial, checked, pytest, max(60.0, deadline - time.monotonic()))
         if not left:
             say(f"round {number}: every block is cited, and the tests that {address} committed pass")
-            return Synced(at, tests, before, own, one, number)
+            return Synced(tutorial, tests, before, own, author, number)
         say(f"round {number}: {len(left)} finding{'' if len(left) == 1 else 's'} left")
         if number == rounds or all(finding.kind == "not-run" and not finding.test for finding in left):
-            break  # where no test can be run, the agent cannot help it
-        if one.status.state == "done":
-            say(f"{address} has ended and takes no message")
+            break  # the agent cannot fix an environment in which no test runs
+        if author.status.state == "done":
+            say(f"{address} has exited and takes no more messages")
             break
-        one = one._replace(status=fleet.look(one))
-        fleet.message(one, _message(fleet, one, at, wanted, left))
-    return Synced(at, tests, before, [*left, *own], one, number)
+        author = author._replace(status=fleet.look(author))
+        fleet.message(author, _message(fleet, author, tutorial, wanted, left))
+    return Synced(tutorial, tests, before, [*left, *own], author, number)
 
 
-def _message(fleet: Fleet, one: Found, at: Place, wanted: Sequence[str], left: Sequence[Finding]) -> str:
-    dirty = next((count[1] for count in fleet.git_counts([one.status]).values()), 0)
-    lines = [f"muster has looked at what you committed. {len(left)} left to mend:", ""]
-    lines += [_capped([_told(finding) for finding in left], at, wanted), ""]
+def _message(
+    fleet: Fleet, author: Found, tutorial: TutorialFile, wanted: Sequence[str], left: Sequence[Finding]
+) -> str:
+    dirty = next((count[1] for count in fleet.git_counts([author.status]).values()), 0)
+    lines = [f"muster checked your commits. Findings left: {len(left)}", ""]
+    lines += [_capped([_described(finding) for finding in left], tutorial, wanted), ""]
     if dirty:
-        lines += [f"{dirty} files in your work dir are not committed; only what is committed counts.", ""]
-    lines += [f"Mend them by the same rules, run `{command(at, wanted)}`, and commit."]
+        lines += [f"{dirty} files in your work dir are not committed; only commits count.", ""]
+    lines += [f"Fix them by the same rules, run `{command(tutorial, wanted)}`, and commit."]
     return agent.harmless("\n".join(lines)).strip()
 
 
@@ -455,12 +470,12 @@ def to_json(synced: Synced) -> dict[str, Any]:
         return [{key: None if value == "" else value for key, value in one._asdict().items()} for one in findings]
 
     return {
-        "agent": str(synced.one.status.address) if synced.one else None,
-        "tutorial": synced.place.shown,
+        "agent": str(synced.author.status.address) if synced.author else None,
+        "tutorial": synced.tutorial.shown,
         "tests": list(synced.tests),
         "ok": synced.ok,
         "rounds": synced.rounds,
         "before": rows(synced.before),
         "findings": rows(synced.findings),
-        "branch": synced.one.agent.branch if synced.one else None,
+        "branch": synced.author.agent.branch if synced.author else None,
     }

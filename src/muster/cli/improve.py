@@ -1,18 +1,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shlex
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
 from ..fleet import Fleet
-from ..model import Address, Spec
 from . import common, map, render
 
 if TYPE_CHECKING:
-    from ..flow.improving.stages import Wish
+    from ..flow import ImproveOptions, Preview
     from ..flow.reducing.delivery import Reduced
     from ..flow.run.directory import Run
 
@@ -23,10 +19,9 @@ muster improve --dry-run
 muster improve -a replay --playbooks plays -- -m 'not slow'
 """
 TEXT = """
-Runs the tests of this repository without agents first. Failures that are alike get one agent, whose fix the others start from;
-then every other test function gets its own, to fix it or to make it better. What each of them did is verified in a clean
-checkout, and all that holds becomes the branch muster-run/RUN. Your own work tree is never touched. Kill it at any moment:
-the same command goes on.
+First runs the tests of this repository without agents. Like failures get one agent, and the others start from its fix; then every
+other test function gets its own agent, to fix it or to improve it. Each change is verified in a clean checkout, and those that hold
+become the branch muster-run/RUN. Your own work tree is never touched. You can kill it at any moment; the same command goes on.
 """
 REST = "PYTEST ARGS"
 
@@ -34,185 +29,136 @@ REST = "PYTEST ARGS"
 def options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("places", nargs="*", default=[], metavar="PATH|@HOST", help="tests (default: all), and hosts for the agents")
-    add("-a", "--agent", dest="type", default="", metavar="TYPE", help="the agents' type (default: as create)")
+    add(
+        "-a",
+        "--agent",
+        dest="type",
+        default="",
+        metavar="TYPE",
+        help="the type of the agents (default: that of create)",
+    )
     add("--playbooks", default="", metavar="DIR", help="for replay: a playbook for each test, test_name.toml")
-    add("--tutorial", default="", metavar="FILE", help="the tutorial that tests cite (default: as tutorial list)")
+    add("--tutorial", default="", metavar="FILE", help="the tutorial that tests cite (default: that of tutorial list)")
     add(
         "--all",
         action="store_true",
         dest="everything",
-        help="also tests that need nothing, or are done in an open branch",
+        help="also tests that need nothing, or that an open branch has fixed",
     )
     map.agents(parser)
     ending(parser)
     add("--run", default="", dest="name", metavar="NAME", help="the name of the run (default: improve-1, improve-2 …)")
-    add("--new", action="store_true", help="a new run, also when one like it is not finished")
+    add("--new", action="store_true", help="start a new run, even if a run of the same request is not finished")
     add("--keep", action="store_true", help="keep all agents and their work dirs; they are only stopped")
-    add("--dry-run", action="store_true", help="run the tests, say what would be done, and end")
+    add("--dry-run", action="store_true", help="run the tests without agents, and print what would be done")
 
 
 def ending(parser: argparse.ArgumentParser) -> None:
-    """How it is verified, and how the branch is made."""
+    """Add the options of verification and of the branch."""
     add = parser.add_argument
     add(
         "--times",
         type=common.count,
         default=0,
         metavar="N",
-        help="so often a test must pass to be believed (default: 3)",
+        help="passing runs required to verify a fix (default: 3)",
     )
     add(
         "--integrator",
         default="",
         metavar="TYPE",
-        help="who resolves conflicts (default: the type of the run's agents), or none",
+        help="type of the agent that resolves conflicts, or none (default: the type of the run's agents)",
     )
-    add("--rank", choices=("code", "agent"), default="code", help="who puts the fixes into order (default: code)")
+    add("--rank", choices=("code", "agent"), default="code", help="who orders the fixes (default: code)")
     add("--pr", action="store_true", help="push the branch and open a pull request with your gh")
 
 
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..flow.improving import stages
-    from ..flow.reducing import delivery, pull_request
+    from .. import flow
 
-    wish = wished(args, fleet)
-    stages.check(fleet, wish)
-    _, commit, dirty = stages.base_of(fleet, "")
-    directory, new = stages.directory(fleet, wish)
-    wish = stages.within(wish, directory)
-    if not args.json:
-        word = "run" if new else "going on with run"
-        render.note(f"{word} {directory.name} (muster runs show {directory.name})")
-        if dirty and new:
-            render.note(f"it starts from your last commit: {dirty} changed files of yours are not in it")
-        if commit != directory.info.base and not new:
-            render.note("your branch has moved since the run began; it goes on from where it began (--new begins anew)")
-    display = map.Display(args.json, directory.folder)
-    with holding(fleet, directory, display, new, "the same command"):
-        if args.dry_run:
-            return _dry(args, fleet, wish, directory, display)
-        delivery.check(fleet, directory)
-        if args.pr:
-            pull_request.check(fleet, directory.info.repo)
-        stages.resume(directory)
-        done = directory.finished() or stages.go(fleet, wish, directory, display.say, display.shown)
-        display.end()
-        if not done:
-            render.note(f"{directory.name} is not finished; the same command goes on with it")
-            return 130
-        return deliver(args, fleet, wish, directory, display)
-
-
-@contextlib.contextmanager
-def holding(fleet: Fleet, directory: Run, display: map.Display, new: bool, again: str) -> Iterator[None]:
-    """Hold the run; after Ctrl-C it is said what goes on with it."""
-    from ..flow.improving import stages
-
+    display = map.Display(args.json, "")
+    options = _options(args, fleet, display)
+    tests = [word for word in args.places if not word.startswith("@")]
     try:
-        with stages.holding(fleet, directory, new):
-            yield
+        if args.dry_run:
+            _print_preview(args, flow.preview(fleet, tests, **options))
+            return 0
+        done = flow.improve(fleet, tests, **options)
     except KeyboardInterrupt:
         display.end()
-        render.note(f"{directory.name} is not finished; {again} goes on with it")
+        if display.run:
+            render.note(f"{display.run} is not finished; the same command goes on with it")
         raise
+    display.end()
+    return tell(args, done)
 
 
-def wished(args: argparse.Namespace, fleet: Fleet) -> Wish:
-    from ..flow.improving import stages
-    from ..flow.mapping import start
-    from ..flow.review import paths as classify
+def _options(args: argparse.Namespace, fleet: Fleet, display: map.Display) -> ImproveOptions:
+    from ..flow.improving import setup
 
-    told = fleet.config.section("improve")
-    paths = tuple(word for word in args.places if not word.startswith("@"))
-    places = tuple(Address.parse(word).place for word in args.places if word.startswith("@")) or ("",)
-    spec = Spec(
-        Address(""),
-        common.client(args, fleet, "improve"),
-        clean=True,
-        timeout=args.timeout,
-        permissions=args.permissions,
-    )
-    agents = start.Wish(
-        spec,
-        "",
-        (),
-        [],
-        places,
-        args.name,
-        args.new,
-        args.keep,
-        args.retries,
-        args.stall,
-        map.limits(fleet, args)._replace(reserve=0.1 if args.integrator != "none" else 0.0),
-        args.questions,
-    )
-    tutorial = args.tutorial or str(told.get("tutorial", ""))
-    wish = stages.Wish(
-        agents,
-        paths,
-        tuple(args.rest),
-        _words(told, "pytest"),
-        _words(told, "lint"),
-        _words(told, "env"),
-        args.playbooks,
-        tutorial,
-        args.everything,
-        args.times or int(told.get("times", 3)),
-        test_seconds=fleet.config.seconds("improve", "test_timeout", 300),
-        suite_seconds=fleet.config.seconds("improve", "suite_timeout", 3600),
-        rules=stages.protecting(classify.Rules.from_config(told), tutorial),
-        integrator=args.integrator,
-        rank=args.rank,
-    )
-    if args.rank == "agent" and stages.integrator(fleet, wish) == "none":
-        raise UsageError("--rank agent needs an agent to ask, and there is none", "--integrator TYPE, or: --rank code")
-    return wish
+    def begin(run: Run, new: bool) -> None:
+        display.follow(run.folder)
+        if args.json:
+            return
+        head = setup.head(fleet)
+        word = "run" if new else "going on with run"
+        render.note(f"{word} {run.name} (muster runs show {run.name})")
+        if head.changed_files and new:
+            render.note(f"it starts from your last commit: {head.changed_files} changed files of yours are not in it")
+        if head.commit != run.info.base and not new:
+            render.note("your branch has moved since the run began; it goes on from where it began (--new begins anew)")
+
+    return {
+        "type": common.client(args, fleet, "improve"),
+        "args": args.rest,
+        "hosts": [word.removeprefix("@") for word in args.places if word.startswith("@")],
+        "name": args.name,
+        "new": args.new,
+        "keep": args.keep,
+        "tutorial": args.tutorial,
+        "everything": args.everything,
+        "playbooks": args.playbooks,
+        "times": args.times,
+        "integrator": args.integrator,
+        "rank": args.rank,
+        "pull_request": args.pr,
+        "max_agents": args.max_agents,
+        "budget": args.budget,
+        "budget_tokens": args.budget_tokens,
+        "timeout": args.timeout,
+        "stall": args.stall,
+        "retries": args.retries,
+        "questions": args.questions,
+        "permissions": args.permissions,
+        "on_begin": begin,
+        "on_event": display.say,
+        "on_wait": display.shown,
+    }
 
 
-def _words(told: dict[str, Any], key: str) -> tuple[str, ...]:
-    found = told.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
-        raise UsageError(f"[improve] {key} must be a list of words", f'{key} = ["uv", "run", "pytest"]')
-    return tuple(found)
-
-
-def _dry(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, display: map.Display) -> int:
-    from ..flow.improving import stages
-    from ..flow.mapping import start
-
-    before = stages.standing(fleet, wish, directory, display.say)
-    planned = stages.plan(fleet, wish, directory, before, keep=False)
-    count = len(planned.scouts) + len(planned.workers)
-    expected = start.estimate(fleet, wish.map._replace(items=[{}] * count))[0]
+def _print_preview(args: argparse.Namespace, preview: Preview) -> None:
+    baseline, assignments, estimate = preview
     if args.json:
         render.line(
             {
                 "kind": "plan",
-                "tests": {one.function.id: one.status for one in before.tests},
-                "scouts": [{"test": one.function.id, "tests": list(group.functions)} for one, group in planned.scouts],
-                "workers": [one.function.id for one in planned.workers],
-                "skipped": planned.skipped,
-                "estimate": expected._asdict(),
+                "tests": {row.function.id: row.status for row in baseline.tests},
+                "scouts": [
+                    {"test": row.function.id, "tests": list(group.functions)} for row, group in assignments.scouts
+                ],
+                "workers": [row.function.id for row in assignments.workers],
+                "skipped": assignments.skipped,
+                "estimate": estimate._asdict(),
             }
         )
-        return 0
-    for one, group in planned.scouts:
-        render.out(f"scout    {one.function.id}  for {len(group.functions)} tests that fail alike: {group.why}")
-    for one in planned.workers:
-        render.out(f"{one.status:<8} {one.function.id}")
-    for test, why in planned.skipped.items():
-        render.out(f"skipped  {test}  {why}")
-    render.note(expected.words)
-    return 0
-
-
-def deliver(args: argparse.Namespace, fleet: Fleet, wish: Wish, directory: Run, display: map.Display) -> int:
-    """Make the branch of a run, and say at the end what came of it."""
-    from ..flow.reducing import delivery, gate
-
-    done = delivery.deliver(fleet, wish, directory, gate.Pytest(), display.say, display.shown, open_request=args.pr)
-    display.end()
-    return tell(args, done)
+        return
+    for row, group in assignments.scouts:
+        render.out(f"scout    {row.function.id}  for {len(group.functions)} tests that fail alike: {group.why}")
+    for row in assignments.workers:
+        render.out(f"{row.status:<8} {row.function.id}")
+    for test, reason in assignments.skipped.items():
+        render.out(f"skipped  {test}  {reason}")
+    render.note(estimate.words)
 
 
 def tell(args: argparse.Namespace, done: Reduced) -> int:
@@ -271,7 +217,7 @@ def kept_out(run: Run) -> None:
 
 
 def _again(run: Run) -> str:
-    """The words that go on with a run."""
+    """Return the command that goes on with a run."""
     info = run.info
     if info.kind != "improve":
         return "the same muster map goes on with it"
@@ -282,7 +228,7 @@ def _again(run: Run) -> str:
 
 
 def funnel(name: str, counts: dict[str, Any], since: dict[str, Any] | None = None) -> None:
-    """How many came how far, with the difference to the run before."""
+    """Print how many tests and changes reached each stage, with the difference to the run before."""
     first = ("tests", "failing", "skipped", "launched", "valid", "verified", "fixed", "improved", "unchanged")
     last = ("integrated", "left_out", "refused", "blocked")
     words = (*first, *last) if counts["tests"] else ("launched", *last)

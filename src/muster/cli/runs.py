@@ -116,7 +116,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
 def _remove(fleet: Fleet, one: Run) -> None:
     """Its agents and its directory go, its branches stay. Unreachable where agents may be that cannot be asked."""
-    from ..flow.improving import converged
+    from ..flow.run import git
 
     repo = one.info.repo
     if not one.held():
@@ -125,7 +125,8 @@ def _remove(fleet: Fleet, one: Run) -> None:
                 fleet.pull(agent, force=True, empty=False)
             fleet.destroy(agent)
     one.remove()
-    converged.forget(fleet, one.name, repo)
+    if repo:
+        git.forget_run(fleet.local, repo, one.name)
 
 
 def _agents(fleet: Fleet, one: Run) -> list[Found]:
@@ -152,7 +153,7 @@ def _end(args: argparse.Namespace, fleet: Fleet, one: Run) -> int:
     from ..flow.suite import execute
 
     start.stop(fleet, one, lambda event: None)
-    execute.sweep(fleet, one.name)
+    execute.remove_leftovers(fleet, one.name)
     if args.json:
         render.document({"name": one.name, "action": "stop"})
     else:
@@ -265,21 +266,22 @@ def _funnels(
 
 def _escalations(args: argparse.Namespace, fleet: Fleet, run: str = "") -> int:
     """Those that are open; of one run, as often as its tasks said them."""
-    from ..flow.improving import converged
+    from ..flow.run import escalations
 
     known = {}
-    for key, one in converged.escalations(fleet.home).items():
-        by = [who for who in one["by"] if not run or who.partition("/")[0] == run]
-        if by and not one.get("closed"):
-            known[key] = {**one, "by": by}
+    for key, entry in escalations.load(fleet.home).items():
+        by = tuple(task for task in entry.by if not run or task.partition("/")[0] == run)
+        if by and not entry.closed:
+            known[key] = entry._replace(by=by)
     if args.json:
         rows = [
-            {"id": key, "text": one["text"], "count": len(one["by"]), "by": one["by"]} for key, one in known.items()
+            {"id": key, "text": entry.text, "count": len(entry.by), "by": list(entry.by)}
+            for key, entry in known.items()
         ]
         render.document({"escalations": rows})
     elif known:
-        ranked = sorted(known.items(), key=lambda pair: -len(pair[1]["by"]))
-        cells = [[key, str(len(one["by"])), one["text"]] for key, one in ranked]
+        ranked = sorted(known.items(), key=lambda pair: -len(pair[1].by))
+        cells = [[key, str(len(entry.by)), entry.text] for key, entry in ranked]
         render.table(["ESCALATION", "COUNT", "TEXT"], cells, text=["TEXT"])
     elif args.action == "escalations":
         render.note("there are no open escalations")
@@ -287,9 +289,9 @@ def _escalations(args: argparse.Namespace, fleet: Fleet, run: str = "") -> int:
 
 
 def _close(args: argparse.Namespace, fleet: Fleet) -> int:
-    from ..flow.improving import converged
+    from ..flow.run import escalations
 
-    text = converged.close(fleet.home, args.name)
+    text = escalations.close(fleet.home, args.name)
     if args.json:
         render.document({"name": args.name, "action": "close"})
     else:

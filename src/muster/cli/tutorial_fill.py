@@ -21,8 +21,8 @@ muster tutorial fill --from fill-3f2a91 --accept say-hello-1c9a0e,count-4d7b12
 TEXT = """
 Has an agent write examples for the headings of a tutorial (comments with nothing under them), on a branch of its own. Every example
 is run in the agent's work dir. Those that fail, or use flags that the program's help does not name, are listed as interface findings:
-the program or its documentation confuses. You keep the ones you like, with --accept or, on a terminal, one by one. They are
-committed on the agent's branch; your own tree stays as it is until you pull. Without FILE it is tutorial.sh or docs/tutorial.sh.
+the program or its documentation is confusing. You keep the ones you like, with --accept or, on a terminal, one by one. They are
+committed on the agent's branch; your own tree stays as it is until you pull. The default FILE is tutorial.sh or docs/tutorial.sh.
 """
 REST = "ARGS"
 SHOWN_LINES = 12
@@ -37,10 +37,10 @@ def options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TEXT",
-        help="only headings with this in them; may be repeated",
+        help="only headings that contain TEXT; may be repeated",
     )
     add("--name", default="", metavar="NAME", help="the agent's name or address; default: fill-…")
-    add("--timeout", type=parse_seconds, default=1800.0, metavar="TIME", help="wait so long for it (default: 30m)")
+    add("--timeout", type=parse_seconds, default=1800.0, metavar="TIME", help="how long to wait for it (default: 30m)")
     add("--accept", default="", metavar="IDS", help="keep these: ID,ID, or passing, or all")
     add("--from", dest="source", default="", metavar="AGENT", help="choose from what an earlier fill proposed")
 
@@ -48,26 +48,24 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if args.source and (args.agent or args.name or args.rest):
         raise UsageError(
-            "--from makes no agent: -a, --name and words behind -- are for a new one", "leave them or --from out"
+            "-a, --name and ARGS are for a new agent, and --from creates none", "leave out --from or the others"
         )
-    at = agent.place(args.file, fleet.cwd)
+    at = agent.locate(args.file, fleet.cwd)
     wanted = fill.headings(at, args.heading)
     say = render.note
     if args.source:
-        filled = fill.again(fleet, args.source, at, wanted, args.timeout, say)
+        filled = fill.resume(fleet, args.source, at, wanted, args.timeout, say)
     elif not wanted:
         if args.json:
             nothing: dict[str, Any] = {key: [] for key in ("proposals", "findings", "changed", "accepted")}
             render.document({"agent": None, "tutorial": at.shown, **nothing, "branch": None})
         else:
-            render.note(
-                f"{at.shown} has no heading to be filled: write a comment with an empty line above and below it"
-            )
+            render.note(f"{at.shown} has no heading to fill: write a comment with an empty line above and below it")
         return 0
     else:
-        wish = agent.Wish("fill", type_of(args, fleet), tuple(args.rest), args.name, args.timeout)
-        filled = fill.fill(fleet, wish, at, wanted, say)
-    address = filled.one.status.address
+        request = agent.AgentRequest("fill", type_of(args, fleet), tuple(args.rest), args.name, args.timeout)
+        filled = fill.fill(fleet, request, at, wanted, say)
+    address = filled.author.status.address
     picked: list[str] = []
     if args.accept:
         _show(args, filled)
@@ -84,7 +82,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         return 1
     if accepted:
         render.note(
-            f"{len(accepted)} kept on {filled.one.agent.branch}; muster pull {address} --merge brings them to your branch"
+            f"{len(accepted)} kept on {filled.author.agent.branch}; muster pull {address} --merge brings them to your branch"
         )
     else:
         again = f"muster tutorial fill {shlex.quote(at.shown)} --from {address} --accept"
@@ -94,7 +92,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
 
 
 def type_of(args: argparse.Namespace, fleet: Fleet) -> str:
-    """The type that is named, the one that is configured for create, or the first client there is."""
+    """Return the named type, the type configured for create, or the first client that is installed."""
     return str(args.agent or fleet.config.command("create").get("type") or fleet.default_type("name one with -a TYPE"))
 
 
@@ -107,7 +105,7 @@ def _show(args: argparse.Namespace, filled: fill.Filled) -> None:
 
 
 def _proposal(proposal: fill.Proposal) -> None:
-    render.out(render.plain(f"{proposal.id}  ({'ok' if proposal.ok else 'found: ' + proposal.findings[0].message})"))
+    render.out(render.plain(f"{proposal.id}  ({'ok' if proposal.ok else proposal.findings[0].message})"))
     render.out(render.plain(f"  under: {proposal.heading}"))
     for line in proposal.text.split("\n"):
         render.out(render.plain(f"    {line}", keep="\t"))
@@ -120,18 +118,18 @@ def _proposal(proposal: fill.Proposal) -> None:
 def _findings(filled: fill.Filled) -> None:
     found = [(proposal, finding) for proposal in filled.proposals for finding in proposal.findings]
     if found:
-        render.out("Interface findings (the program or its documentation confuses):")
+        render.out("Interface findings (the program or its documentation is confusing):")
     for proposal, finding in found:
         render.out(render.plain(f"  {proposal.id}: {finding.message}"))
     if filled.changed:
-        render.out("Not taken, since it was not asked for:")
+        render.out("Other edits, not taken:")
     for change in filled.changed:
         first = change.text.split("\n")[0]
         render.out(render.plain(f"  {change.kind}, line {change.line}: {first}"))
 
 
 def _pick(filled: fill.Filled) -> list[str]:
-    """Ask for one after the other: y keeps it, n does not, q ends."""
+    """Ask for each example: y keeps it, n skips it, q ends."""
     kept: list[str] = []
     for number, proposal in enumerate(filled.proposals, 1):
         _proposal(proposal)

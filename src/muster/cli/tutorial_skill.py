@@ -18,7 +18,7 @@ muster tutorial skill claude --print
 TEXT = f"""
 Installs the instructions of muster tutorial sync for a client itself, as the slash command {skill.COMMAND}:
 a file of its own for claude and opencode, a section between two marks in AGENTS.md for codex and agents in general.
-The rest of that file stays as it is. Without CLIENT it is claude and agents.
+The rest of that file stays as it is. The default is claude and agents.
 """
 
 

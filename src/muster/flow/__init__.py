@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import AgentOptions, MapOptions, ReduceOptions, map, reduce
+    from .api import AgentOptions, ImproveOptions, MapOptions, ReduceOptions, improve, map, preview, reduce
+    from .improving.stages import Preview
     from .reducing.delivery import Reduced
     from .reducing.gate import Command, Gate, NoGate, Pytest
     from .reducing.integrate import Delivery
@@ -22,20 +23,26 @@ __all__ = [
     "Command",
     "Delivery",
     "Gate",
+    "ImproveOptions",
     "MapOptions",
     "NoGate",
+    "Preview",
     "Pytest",
     "ReduceOptions",
     "Reduced",
     "Run",
     "Task",
+    "improve",
     "map",
+    "preview",
     "reduce",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("AgentOptions", "MapOptions", "ReduceOptions", "map", "reduce"), "api"),
+    **dict.fromkeys(("AgentOptions", "ImproveOptions", "MapOptions", "ReduceOptions"), "api"),
+    **dict.fromkeys(("improve", "map", "preview", "reduce"), "api"),
     **dict.fromkeys(("Command", "Gate", "NoGate", "Pytest"), "reducing.gate"),
+    "Preview": "improving.stages",
     "Delivery": "reducing.integrate",
     "Reduced": "reducing.delivery",
     "Run": "run.directory",

@@ -8,7 +8,9 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from .. import Address, Fleet, Spec
 from ..errors import NotFound, UsageError
-from .improving import stages
+from .improving import setup, stages
+from .improving.request import ImproveRequest, check_integrator, integrator_type, protect_tutorial
+from .improving.stages import Preview
 from .limits import settings
 from .limits.limits import Limits
 from .mapping import start
@@ -174,12 +176,55 @@ def reduce(
     run, request, new = _reduction(fleet, names, gate, options)
     if on_begin := options.get("on_begin"):
         on_begin(run, new)
-    with stages.holding(fleet, run, new):
+    with setup.holding(fleet, run, new):
         delivery.check(fleet, run)
         if options.get("pull_request"):
             pull_request.check(fleet, run.info.repo)
         callbacks = _callbacks(options)
         return delivery.deliver(fleet, request, run, gate, *callbacks, open_request=options.get("pull_request", False))
+
+
+class ImproveOptions(ReduceOptions, total=False):
+    type: str
+    """The type of the agents: the first client that is installed by default."""
+    args: Sequence[str]
+    """Arguments for pytest."""
+    tutorial: str
+    """The tutorial that tests cite; `[improve] tutorial`, else the usual places, by default."""
+    everything: bool
+    """Also give agents to tests that need nothing or are done in an open branch."""
+    new: bool
+    """A new run, even if one of the same request is not finished."""
+    keep: bool
+    """Keep the agents; they are only stopped."""
+
+
+def improve(fleet: Fleet, tests: Sequence[str] = (), **options: Unpack[ImproveOptions]) -> Reduced:
+    """Let agents improve these tests (files or folders; all tests by default), and return the branch that came of it.
+
+    The same call goes on with a run that was interrupted. Raises UsageError before anything is made if an option is wrong, and
+    KeyboardInterrupt if a person ended the run (Ctrl-C, `runs stop`).
+    """
+    request, (say, shown) = _improve_request(fleet, tests, options), _callbacks(options)
+    open_request = options.get("pull_request", False)
+    return stages.improve(fleet, request, say, shown, on_begin=_on_begin(options), open_request=open_request)
+
+
+def preview(fleet: Fleet, tests: Sequence[str] = (), **options: Unpack[ImproveOptions]) -> Preview:
+    """Run the tests as `improve` does first, and return what it would do. No agent gets a task."""
+    say, _ = _callbacks(options)
+    return stages.preview(fleet, _improve_request(fleet, tests, options), say, on_begin=_on_begin(options))
+
+
+def _improve_request(fleet: Fleet, tests: Sequence[str], options: ImproveOptions) -> ImproveRequest:
+    agents: MapOptions = {"clean": True}
+    for key in (*AgentOptions.__annotations__, "type", "new", "keep"):
+        if key in options:
+            agents[key] = options[key]  # type: ignore[literal-required]  # MapOptions has these keys too
+    request = _request(fleet, map_request(fleet, (), **agents), options, options.get("tutorial", ""))
+    return request._replace(
+        paths=tuple(tests), args=tuple(options.get("args", ())), everything=options.get("everything", False)
+    )
 
 
 def configured_gate(fleet: Fleet, args: Sequence[str] = ()) -> Gate:
@@ -190,7 +235,9 @@ def configured_gate(fleet: Fleet, args: Sequence[str] = ()) -> Gate:
     return parse(word, args)
 
 
-def _reduction(fleet: Fleet, names: Sequence[str], gate: Gate, options: ReduceOptions) -> tuple[Run, stages.Wish, bool]:
+def _reduction(
+    fleet: Fleet, names: Sequence[str], gate: Gate, options: ReduceOptions
+) -> tuple[Run, ImproveRequest, bool]:
     """Return the run that is meant, or a new one of these agents and branches (True), with the request for it."""
     try:
         run = runs.find(fleet.home, names[0]) if len(names) == 1 else None
@@ -202,9 +249,9 @@ def _reduction(fleet: Fleet, names: Sequence[str], gate: Gate, options: ReduceOp
         chosen = options.get("integrator", "")
         kind = chosen if chosen not in ("", "none") else "command"
         request = _reduce_request(fleet, kind, options)._replace(args=args)
-        stages.check_integrator(fleet, request)
+        check_integrator(fleet, request)
         run, new = sources.collect(fleet, request, names)
-        return run, stages.within(request, run), new
+        return run, setup.bound_to(request, run), new
     info = run.info
     if info.kind != "improve":
         sources.check_commits(run)
@@ -216,34 +263,38 @@ def _reduction(fleet: Fleet, names: Sequence[str], gate: Gate, options: ReduceOp
         paths=info.paths,
         args=info.args if info.kind == "improve" else args,
     )
-    stages.check_integrator(fleet, request)
-    return run, stages.within(request, run), False
+    check_integrator(fleet, request)
+    return run, setup.bound_to(request, run), False
 
 
-def _reduce_request(fleet: Fleet, kind: str, options: ReduceOptions, tutorial: str = "") -> stages.Wish:
+def _reduce_request(fleet: Fleet, kind: str, options: ReduceOptions, tutorial: str = "") -> ImproveRequest:
     agents: MapOptions = {"type": kind, "clean": True}
     for key in AgentOptions.__annotations__:
         if key in options:
             agents[key] = options[key]  # type: ignore[literal-required]  # the keys of AgentOptions are in both
-    told = fleet.config.section("improve")
-    tutorial = tutorial or str(told.get("tutorial", ""))
-    found = map_request(fleet, (), **agents)
+    return _request(fleet, map_request(fleet, (), **agents), options, tutorial)
+
+
+def _request(fleet: Fleet, agents: start.Wish, options: ReduceOptions, tutorial: str = "") -> ImproveRequest:
+    """Return the options, then `[improve]` of the configuration, as one value."""
+    section = fleet.config.section("improve")
+    tutorial = tutorial or str(section.get("tutorial", ""))
     integrator = options.get("integrator", "")
-    request = stages.Wish(
-        found._replace(limits=found.limits._replace(reserve=0.0 if integrator == "none" else 0.1)),
-        pytest=configured_words(told, "pytest"),
-        lint=configured_words(told, "lint"),
-        keep_env=configured_words(told, "env"),
+    request = ImproveRequest(
+        agents._replace(limits=agents.limits._replace(reserve=0.0 if integrator == "none" else 0.1)),
+        pytest=configured_words(section, "pytest"),
+        lint=configured_words(section, "lint"),
+        keep_env=configured_words(section, "env"),
         playbooks=options.get("playbooks", ""),
         tutorial=tutorial,
-        times=options.get("times") or int(told.get("times", 3)),
+        times=options.get("times") or int(section.get("times", 3)),
         test_seconds=fleet.config.seconds("improve", "test_timeout", 300),
         suite_seconds=fleet.config.seconds("improve", "suite_timeout", 3600),
-        rules=stages.protecting(paths.Rules.from_config(told), tutorial),
+        rules=protect_tutorial(paths.Rules.from_config(section), tutorial),
         integrator=integrator,
         rank=options.get("rank", "code"),
     )
-    if request.rank == "agent" and stages.integrator(fleet, request) == "none":
+    if request.rank == "agent" and integrator_type(fleet, request) == "none":
         raise UsageError("--rank agent needs an agent to ask, and there is none", "--integrator TYPE, or: --rank code")
     return request
 
@@ -254,6 +305,10 @@ def configured_words(section: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
         raise UsageError(f"[improve] {key} must be a list of words", f'{key} = ["uv", "run", "pytest"]')
     return tuple(found)
+
+
+def _on_begin(options: AgentOptions) -> Callable[[Run, bool], None]:
+    return options.get("on_begin", lambda run, new: None)
 
 
 def _callbacks(options: AgentOptions) -> tuple[start.Say, start.Shown]:

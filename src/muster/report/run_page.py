@@ -185,7 +185,7 @@ def _evidence(test_run: Object) -> dict[str, Any]:
     return {
         "t": as_number(test_run.get("t")),
         "seconds": as_number(test_run.get("seconds")),
-        "late": bool(test_run.get("late")),
+        "late": bool(test_run.get("timed_out")),
         "tests": len(outcomes),
         "bad": [
             [clean_text(id, 500), clean_text(outcomes[id], 40), coloured_runs(as_text(texts.get(id), 4000))]

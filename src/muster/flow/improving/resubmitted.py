@@ -1,4 +1,4 @@
-"""Taking in what an agent of a run submitted after its task had come to its end, because a person talked to it."""
+"""Take in what an agent submitted after its task had ended, because a person talked to it."""
 
 from __future__ import annotations
 
@@ -11,48 +11,54 @@ from ..mapping.fleet_backend import FleetField
 from ..run import results
 from ..run.directory import Run
 from ..run.records import Outcome
-from . import stages
+from .request import ImproveRequest
 
 
-def take(fleet: Fleet, wish: stages.Wish, run: Run, say: start.Say) -> list[str]:
-    """The tasks whose agents are still there and say something else than they did; what they have is harvested as one more attempt."""
-    kind = fleet.type(wish.map.spec.type)
-    field = FleetField(fleet, run, wish.map.spec, speaks=kind.speaks, keep=True)
-    open_ones = {}
+def take(fleet: Fleet, request: ImproveRequest, run: Run, say: start.Say) -> list[str]:
+    """Harvest each new submission as one more attempt; return the tasks.
+
+    Only agents that still exist, and whose task did not end as ok, are looked at.
+    """
+    agent_type = fleet.type(request.map.spec.type)
+    backend = FleetField(fleet, run, request.map.spec, speaks=agent_type.speaks, keep=True)
+    ended = {}
     for task in run.tasks():
-        tries = run.attempts(task.id)
-        if tries and (ended := tries[-1].outcome) and ended.final and ended.outcome != "ok":
-            open_ones[tries[-1].agent.name] = task, tries[-1]
+        attempts = run.attempts(task.id)
+        if attempts and (outcome := attempts[-1].outcome) and outcome.final and outcome.outcome != "ok":
+            ended[attempts[-1].agent.name] = task, attempts[-1]
     taken = []
-    for place in wish.map.places if open_ones else ():
+    for place in request.map.places if ended else ():
         try:
-            sight = field.look(place)
+            view = backend.look(place)
         except Unreachable:
             continue
-        for name, status in sight.agents.items():
-            if name not in open_ones or not status.result:
+        for name, status in view.agents.items():
+            if name not in ended or not status.result:
                 continue
-            task, last = open_ones[name]
-            found = results.of(status)
-            if not isinstance(found, results.Result) or (last.outcome and found == last.outcome.claimed):
+            task, last = ended[name]
+            result = results.of(status)
+            if not isinstance(result, results.Result) or (last.outcome and result == last.outcome.claimed):
                 continue
             attempt = run.begin(task.id, last.number + 1, last.agent, task.prompt)
             try:
-                outcome = field.harvest(task, attempt).outcome
+                outcome = backend.harvest(task, attempt).outcome
             except MusterError as error:
                 outcome = Outcome(harvest_errors=(error.message,), keep_agent=True)
-            before = [one.outcome for one in run.attempts(task.id) if one.outcome]
-            # The agent's usage counts from its creation, so the earlier attempts have a share in it.
-            if outcome.tokens is not None:
-                outcome = outcome._replace(tokens=max(0, outcome.tokens - sum(one.tokens or 0 for one in before)))
-            if outcome.cost_usd is not None:
-                outcome = outcome._replace(cost_usd=max(0, outcome.cost_usd - sum(one.cost_usd or 0 for one in before)))
-            run.end(attempt, outcome._replace(outcome=found.outcome, reason=found.reason, final=True, t=time.time()))
-            words = f"it has submitted again: {found.outcome}"
-            say(
-                run.event(
-                    "again", time.time(), task=task.id, attempt=attempt.number, outcome=found.outcome, reason=words
-                )
-            )
+            outcome = _without_earlier_usage(run, task.id, outcome)
+            run.end(attempt, outcome._replace(outcome=result.outcome, reason=result.reason, final=True, t=time.time()))
+            event = {"task": task.id, "attempt": attempt.number, "outcome": result.outcome}
+            say(run.event("again", time.time(), **event, reason=f"it has submitted again: {result.outcome}"))
             taken.append(task.id)
     return taken
+
+
+def _without_earlier_usage(run: Run, task: str, outcome: Outcome) -> Outcome:
+    """Subtract what earlier attempts used. An agent's usage counts from its creation."""
+    before = [attempt.outcome for attempt in run.attempts(task) if attempt.outcome]
+    if outcome.tokens is not None:
+        used = sum(earlier.tokens or 0 for earlier in before)
+        outcome = outcome._replace(tokens=max(0, outcome.tokens - used))
+    if outcome.cost_usd is not None:
+        spent = sum(earlier.cost_usd or 0 for earlier in before)
+        outcome = outcome._replace(cost_usd=max(0, outcome.cost_usd - spent))
+    return outcome

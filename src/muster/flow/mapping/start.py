@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 from ... import Address, AgentType, Fleet, Spec
 from ...errors import MusterError, Unreachable, UsageError
-from ..improving import converged
 from ..limits import budget as purse
 from ..limits import settings
 from ..limits.breaker import Breaker
 from ..limits.budget import Estimate
 from ..limits.governor import Governor, Limits
 from ..run import directory as runs
-from ..run import git, tasks
+from ..run import escalations, git, tasks
 from ..run.records import GOOD, Control, Finished, RunInfo
 from .fleet_backend import FleetField
 from .scheduler import ENDED_BY_US, SETTABLE, Plan, Scheduler, cannot_use
@@ -140,13 +139,13 @@ def go(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
     with run.holding():
         if run.finished():
             os.unlink(run.path("finished.json"))
-        converged.escalate(fleet.home, run)  # of a process that was killed before it could
+        escalations.record(fleet.home, run)  # of a process that was killed before it could
         say(run.event("begun", time.time(), run=run.name, tasks=len(run.tasks())))
 
         def heard(event: dict[str, Any]) -> None:
             if event["kind"] == "outcome":
                 with contextlib.suppress(OSError):  # a full disk: it is done once more at the end
-                    converged.escalate(
+                    escalations.record(
                         fleet.home, run, str(event["task"])
                     )  # who it is for need not wait for the others
             say(event)
@@ -154,7 +153,7 @@ def go(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
         # A question that a reduce has asked an integrator is for the next reduce to go on with.
         own = [task.id for task in run.tasks() if not task.base]
         done = work(fleet, wish, run, heard, shown, only=own, reopen=True)
-        converged.escalate(fleet.home, run)
+        escalations.record(fleet.home, run)
         if done:
             finish(run, say)
         return done

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from ..improving import stages
+from ..improving import verify
 from ..review import paths
 from ..run import git
 from ..run.directory import Attempt
@@ -29,7 +29,7 @@ def units(work: Reduction) -> list[Unit]:
     status = {standing.function.id: standing.status for standing in work.before.tests}
     found = []
     for task in work.run.tasks():
-        verified = stages.verified(work.run, task)
+        verified = verify.verified(work.run, task)
         if not verified or not verified.ok or not verified.unit:
             continue
         attempt = work.run.attempts(task.id)[-1]
@@ -93,7 +93,7 @@ def take_untested(work: Reduction) -> None:
     tasks = {
         task.id: (task, attempt)
         for task in work.run.tasks()
-        if stages.is_work(task) and (attempt := stages.claimed(work.run, task)) and not stages.verified(work.run, task)
+        if verify.is_work(task) and (attempt := verify.claimed(work.run, task)) and not verify.verified(work.run, task)
     }
 
     def take(task: Task, attempt: Attempt) -> Verified:
@@ -102,7 +102,7 @@ def take_untested(work: Reduction) -> None:
         return verified
 
     calls = {id: (lambda task=task, attempt=attempt: take(task, attempt)) for id, (task, attempt) in tasks.items()}
-    for id, verified in execute.each(work.fleet, calls, AT_ONCE):
+    for id, verified in execute.concurrently(work.fleet, calls, AT_ONCE):
         if not verified.ok:
             event = work.run.event("verified", time.time(), task=id, outcome=verified.result, reason=verified.reason)
             work.say(event)
@@ -130,6 +130,6 @@ def _untested(work: Reduction, task: Task, attempt: Attempt) -> Verified:
         return found._replace(result="refused", reason=f"all of it is kept out: {findings[0].words}")
     unit = placed.commit
     if out:
-        unit = stages.commit(work.fleet, work.run, task.id, base, paths.tree(local, repo, base, unit, kept))
+        unit = verify.keep_commit(work.fleet, work.run, task.id, base, paths.tree(local, repo, base, unit, kept))
     reason = "not tested" if isinstance(work.gate, NoGate) else f"not tested alone; the gate is: {work.gate}"
     return found._replace(ok=True, result=UNTESTED, reason=reason, unit=unit)

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ... import Fleet
-from ..improving import converged, resubmitted, stages
-from ..improving.stages import Wish
+from ..improving import converged, resubmitted, setup, verify
+from ..improving.request import ImproveRequest, integrator_type
 from ..mapping import start
 from ..review import paths
 from ..run import directory as runs
-from ..run import git, tasks
+from ..run import escalations, git, tasks
 from ..run.directory import Run
 from ..run.records import Ahead, Plan
 from ..suite.baseline import Baseline
@@ -56,7 +56,14 @@ def check(fleet: Fleet, run: Run) -> None:
 
 
 def deliver(
-    fleet: Fleet, wish: Wish, run: Run, gate: Gate, say: start.Say, shown: start.Shown, *, open_request: bool = False
+    fleet: Fleet,
+    wish: ImproveRequest,
+    run: Run,
+    gate: Gate,
+    say: start.Say,
+    shown: start.Shown,
+    *,
+    open_request: bool = False,
 ) -> Reduced:
     """Make the branch of a run that this process holds, and with `open_request` a pull request of it.
 
@@ -66,13 +73,13 @@ def deliver(
         sources.take(fleet, wish, run, say)
     # What pytest has measured once is used with every gate.
     by_pytest = isinstance(gate, Pytest) or os.path.exists(run.path("baseline.json"))
-    before = stages.standing(fleet, wish, run, say) if by_pytest else Baseline(run.info.base, (), (), 0)
-    wish = stages.equipped(wish, before)
+    before = setup.baseline_of(fleet, wish, run, say) if by_pytest else Baseline(run.info.base, (), (), 0)
+    wish = setup.with_import_paths(wish, before)
     resubmitted.take(fleet, wish, run, say)
     work = Reduction(fleet, wish, run, gate, before, say, shown)
     if by_pytest:
         changes.forget_untested(work)
-        stages.verify(fleet, wish, run, before, say)
+        verify.verify(fleet, wish, run, before, say)
     else:
         changes.take_untested(work)
     left = () if run.finished() else unfinished(work)
@@ -86,7 +93,7 @@ def deliver(
 def unfinished(work: Reduction) -> tuple[str, ...]:
     """Return what has no outcome yet because the run was interrupted: tests of an `improve`, else ids of tasks."""
     run, plan, ahead = work.run, work.run.plan() or Plan(), work.run.ahead() or Ahead()
-    known = [(task, run.attempts(task.id)) for task in run.tasks() if stages.is_work(task)]
+    known = [(task, run.attempts(task.id)) for task in run.tasks() if verify.is_work(task)]
     over = {task.id: task.item for task, attempts in known if attempts and attempts[-1].final}
     if run.info.kind != "improve" or run.info.sources:
         return tuple(task.id for task, _ in known if task.id not in over)
@@ -100,7 +107,7 @@ def outcomes(run: Run) -> dict[str, int]:
 
     A question that was asked again, of another type or about another commit, counts as it was answered last.
     """
-    last = {task.id if stages.is_work(task) else task.item: task.id for task in run.tasks()}
+    last = {task.id if verify.is_work(task) else task.item: task.id for task in run.tasks()}
     rows = {row["id"]: row["outcome"] for row in run.picture()["tasks"]}
     return Counter(rows[id] for id in last.values() if rows[id])
 
@@ -109,7 +116,7 @@ def _integrate(work: Reduction) -> Delivery:
     """Make the branch `muster-run/RUN`, and record in the directory of the run what is known of it."""
     run, wish, fleet = work.run, work.wish, work.fleet
     rules = wish.rules.knowing(work.before)
-    kind = stages.integrator(fleet, wish)
+    kind = integrator_type(fleet, wish)
     units = changes.units(work)
     folder = run.path(f"reduce-{_gate_key(work)}")
     since = integrate.ended(folder)
@@ -162,12 +169,12 @@ def _remember(work: Reduction, delivery: Delivery) -> None:
     taken = {name for one in delivery.accepted for name in (one.name, *one.collapsed)}
     base, good = work.run.info.base, defaultdict[str, list[str]](list)
     for task in work.run.tasks() if work.before.tests else ():
-        verified = stages.verified(work.run, task)
+        verified = verify.verified(work.run, task)
         if verified and verified.ok and verified.result == "unchanged":
             good[base].append(task.item)
         elif task.id not in taken:
             continue
         if delivery.commit:
             good[delivery.commit].append(task.item)
-    converged.converge(work.fleet, work.run, work.before, work.run.info.type, work.wish.tutorial, good)
-    converged.escalate(work.fleet.home, work.run)
+    converged.remember(work.fleet, work.run, work.before, work.run.info.type, work.wish.tutorial, good)
+    escalations.record(work.fleet.home, work.run)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..improving import stages
-from ..improving.stages import BAD
+from ..improving import verify
 from ..run import directory as runs
 from ..run.directory import Run
 from ..run.records import Outcome, Plan
 from ..run.results import shown
+from ..suite.baseline import BAD
 from .changes import UNTESTED
 
 #: Paths of one change that are named where there are many.
@@ -22,7 +22,7 @@ def funnel(run: Run, records: Sequence[runs.Record] | None = None) -> dict[str, 
     records = run.records() if records is None else records
     before = runs.read(run.path("baseline.json")) or {}
     delivery = runs.read(run.path("delivery.json")) or {}
-    work = [record for record in records if stages.is_work(record.task) and record.attempts]
+    work = [record for record in records if verify.is_work(record.task) and record.attempts]
     last = {record.task.id: record.attempts[-1] for record in work}
     outcomes = {id: (attempt.outcome or Outcome()) for id, attempt in last.items()}
     found = {record.task.id: record.verified for record in work}
@@ -55,7 +55,7 @@ def kept_out(run: Run) -> dict[str, list[dict[str, str]]]:
     taken = {name for one in delivery.get("accepted", []) for name in (one["name"], *one["collapsed"])}
     found: dict[str, list[dict[str, str]]] = {}
     for task in run.tasks() if taken else ():
-        verified = stages.verified(run, task) if task.id in taken else None
+        verified = verify.verified(run, task) if task.id in taken else None
         why = {one.path: one.reason for one in reversed(verified.kept_out if verified else ()) if not one.allowed}
         if why:
             found[task.id] = [{"path": path, "reason": why[path]} for path in sorted(why)]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ..improving import stages
+from ..improving import verify
 from ..mapping import start
 from ..review import paths
 from ..review.weakening import Finding
@@ -69,7 +69,7 @@ def _resolution(work: Reduction, task: str, base: str, tip: str) -> str | None:
     if not junk:
         return placed.commit
     kept = {change.path for change in changes} - junk
-    return stages.commit(work.fleet, work.run, task, base, paths.tree(local, repo, base, placed.commit, kept))
+    return verify.keep_commit(work.fleet, work.run, task, base, paths.tree(local, repo, base, placed.commit, kept))
 
 
 def doubt(work: Reduction, conflict: Conflict, commit: str) -> str:

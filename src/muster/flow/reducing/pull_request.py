@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import Fleet
 from ...errors import MusterError, NotFound
-from ..improving import stages
+from ..improving import verify
 from ..run import git
 from . import changes
 from .funnel import funnel, kept_out, kept_out_line
@@ -38,7 +38,7 @@ def text(work: Reduction, delivery: Delivery) -> str:
     refused = [
         f"- `{task.id}`: {_safe(verified.reason)}"
         for task in work.run.tasks()
-        if (verified := stages.verified(work.run, task)) and not verified.ok
+        if (verified := verify.verified(work.run, task)) and not verified.ok
     ]
     lines += listed("In this branch", accepted, ACCEPTED_MOST)
     lines += listed("Kept out of these changes", kept, KEPT_OUT_MOST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ... import Fleet
-from ..improving.stages import Wish
+from ..improving.request import ImproveRequest
 from ..mapping import start
 from ..run.directory import Run
 from ..suite.baseline import Baseline
@@ -16,7 +16,7 @@ class Reduction(NamedTuple):
     """The work of one process on a run that it holds."""
 
     fleet: Fleet
-    wish: Wish
+    wish: ImproveRequest
     run: Run
     gate: Gate
     before: Baseline

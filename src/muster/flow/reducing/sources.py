@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from ... import Fleet
 from ...errors import MusterError, NotFound, UsageError
-from ..improving import converged
-from ..improving import stages as improving
-from ..improving.stages import Wish
+from ..improving import setup
+from ..improving.request import ImproveRequest
 from ..mapping import start
 from ..mapping.fleet_backend import FleetField
 from ..run import directory as runs
@@ -66,12 +65,12 @@ def check_commits(run: Run) -> None:
         raise UsageError(f"no task of run {run.name} is ok and has commits", f"muster runs show {run.name}")
 
 
-def collect(fleet: Fleet, wish: Wish, names: Sequence[str]) -> tuple[Run, bool]:
+def collect(fleet: Fleet, wish: ImproveRequest, names: Sequence[str]) -> tuple[Run, bool]:
     """Return a run with a task for each of these agents and branches, and whether it is new.
 
     It is not new if a run of the same ones was interrupted or has the name that is asked for.
     """
-    repo, base, _ = improving.base_of(fleet, wish.map.spec.source)
+    repo, base, _ = setup.head(fleet, wish.map.spec.source)
     found = sources(fleet, repo, names)
     source = os.path.realpath(wish.map.spec.source or fleet.cwd)
     digest = tasks.digest(["reduce", [list(one) for one in found], base, source, wish.paths, wish.args])
@@ -102,11 +101,11 @@ def collect(fleet: Fleet, wish: Wish, names: Sequence[str]) -> tuple[Run, bool]:
         Task(tasks.name(number, one.name), number, one.name, {"item": one.name, "role": ROLE}, "", (), base)
         for number, one in enumerate(found, 1)
     ]
-    name = wish.map.name or runs.free_name(fleet.home, "reduce", converged.branches(fleet, repo))
+    name = wish.map.name or runs.free_name(fleet.home, "reduce", git.run_branches(fleet.local, repo))
     return runs.make(fleet.home, name, info, made), True
 
 
-def take(fleet: Fleet, wish: Wish, run: Run, say: start.Say) -> None:
+def take(fleet: Fleet, wish: ImproveRequest, run: Run, say: start.Say) -> None:
     """Harvest the commits of each source into its task, once. The agents stay as they are."""
     field = FleetField(fleet, run, wish.map.spec, speaks=True, keep=True)
     for task, source in zip(run.tasks(), (Source(*fields) for fields in run.info.sources), strict=False):

@@ -1,7 +1,7 @@
-"""Which paths are implementation, which are not and which nobody may change; what a branch changed, and which of it is kept out.
+"""Classify the paths that a branch changed (implementation, other, protected), and decide which changes are kept out.
 
-Decided from paths and content as git has them, whatever the agent said: nothing is checked out and no filter or hook runs. Whether a
-test got weaker is for weaken.py to say.
+Only paths and content in git count, whatever the agent said. Nothing is checked out, and no filter or hook runs. weakening.py decides
+whether a test was weakened.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import io
 import os
 import tokenize
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...errors import MusterError, Refused, UsageError
+from ..run import git
 from ..run.results import shown
 from . import weakening
 from .weakening import Finding
@@ -26,65 +27,63 @@ if TYPE_CHECKING:
     from ... import Host
     from ..suite.baseline import Baseline
 
-#: Bytes. What is larger is not looked into, nor is what comes after so much together.
-FILE_CAP = 4 << 20
-TOTAL_CAP = 64 << 20
+#: Bytes. Larger files are not read, nor is any file after this total.
+FILE_MOST = 4 << 20
+TOTAL_MOST = 64 << 20
 OTHER = (
     *("**/tests/**", "**/test/**", "test_*.py", "*_test.py", "conftest.py", "docs/**", "doc/**", "examples/**"),
     *("*.md", "*.rst", "README*", "LICENSE*", "CHANGELOG*", "CHANGES*", "changelog.d/**"),
 )
 PROTECTED = (
-    # what the tests are held to
+    # the specification of the tests
     *("tutorial.sh", "*.tutorial.sh"),
-    # what runs the tests and what of them: a fix of one test has no business there, and one line turns all of them off
+    # what runs the tests, and which of them: one line can turn all of them off, and no fix of a test needs to change it
     *("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "tox.toml", "noxfile.py", "/Makefile"),
     *("/GNUmakefile", ".github/**", ".gitlab-ci.yml", ".gitlab/**", ".ci/**", ".circleci/**", ".buildkite/**"),
     *(".travis.yml", "azure-pipelines.yml", "Jenkinsfile", "bitbucket-pipelines.yml", ".pre-commit-config.yaml"),
     # what Python or pytest runs before any test
     *("sitecustomize.py", "usercustomize.py", "*.pth", "**/*.egg-info/**", "**/*.dist-info/**"),
     *("/pytest.py", "/pytest/**", "/_pytest/**", "/pluggy.py", "/pluggy/**", "/unittest.py", "/unittest/**"),
-    # what muster, later agents and git are told
+    # configuration of muster, of later agents and of git
     *(".muster/**", "AGENTS.md", "CLAUDE.md", ".claude/**", ".codex/**", ".opencode/**", ".mcp.json"),
     *(".gitmodules", ".gitattributes"),
 )
-#: What tools leave behind, and no change is about.
+#: Files that tools leave behind.
 CACHES = (
     *("**/__pycache__/**", "*.pyc", "*.pyo", "**/.pytest_cache/**", "**/.mypy_cache/**", "**/.ruff_cache/**"),
     *("**/.hypothesis/**", ".coverage", ".coverage.*", ".DS_Store", "Thumbs.db", "*.swp", "*~"),
 )
-#: Left out where it is new; a project that keeps such files in its repository may change them.
+#: Kept out if they are new. A project that has such files in its repository may change them.
 LEFTOVERS = (
     *("**/node_modules/**", "**/.venv/**", "**/venv/**", "**/.tox/**", "**/.nox/**", "**/htmlcov/**", "**/.eggs/**"),
     *("core", "core.[0-9]*", "vgcore.*", "*.core", "nohup.out", "*.orig", "*.rej"),
 )
-#: Files that hold a user's own settings and secrets; those that are examples of them do not.
+#: Files with a user's own settings and secrets, and examples of such files, which are harmless.
 SECRETS = (".env", ".env.*", ".netrc", ".pypirc", ".npmrc", "id_rsa", "id_ed25519")
 EXAMPLES = ("*.example", "*.sample", "*.template", "*.dist")
-#: Bytes of a new binary file. A larger one is no part of a fix of a test.
+#: Bytes of a new binary file. A larger one does not belong to the fix of a test.
 BINARY_MOST = 1 << 20
-#: No program of the repository's runs, and an index is one file.
-SETTINGS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.splitIndex=false")
 
 Kind = Literal["implementation", "other", "protected"]
 
 
 class Rules(NamedTuple):
-    """Globs. One without a slash means a name in any folder; `**` is any number of folders; `x/` is all below x."""
+    """Globs. One without a slash matches a name in any folder; `**` matches any number of folders; `x/` everything below x."""
 
     other: tuple[str, ...] = OTHER
-    """What is not implementation."""
+    """Paths that are not implementation."""
     protected: tuple[str, ...] = PROTECTED
-    """Matched in any case: some file systems make no difference."""
+    """Matched regardless of case, because some file systems ignore it."""
     allowed: tuple[str, ...] = ()
-    """May be changed although it is protected, and tests in it may get weaker."""
+    """May be changed although protected; tests in it may be weakened."""
     implementation: tuple[str, ...] = ()
-    """What is implementation although `other` says it is not."""
+    """Paths that are implementation although `other` matches them."""
     tests: frozenset[str] = frozenset()
-    """Files that hold tests, whatever they are called."""
+    """Files with tests, whatever their names."""
 
     @classmethod
     def from_config(cls, section: dict[str, Any]) -> Rules:
-        """Of an `[improve]` table; its globs come on top of the defaults. UsageError names a key that is no list of texts."""
+        """Return the defaults with the globs of an `[improve]` table added. Raises UsageError for a key that is not a list of globs."""
         given: dict[str, tuple[str, ...]] = {}
         for key in ("other", "protected", "allow", "implementation"):
             globs = section.get(key, [])
@@ -94,9 +93,9 @@ class Rules(NamedTuple):
         return cls(OTHER + given["other"], PROTECTED + given["protected"], given["allow"], given["implementation"])
 
     def knowing(self, before: Baseline) -> Rules:
-        """With the files in which pytest found test functions: a project may call them what it likes (`python_files`).
+        """Return the rules with the files in which pytest found test functions, whatever their names (`python_files`).
 
-        What has no lines of its own (doctests, linters that run as tests) makes no test file of the file that it is about.
+        Items without lines of their own (doctests, linters that run as tests) do not make their file a test file.
         """
         found = [one.function for one in before.tests]
         return self._replace(tests=frozenset(one.file for one in found if one.end > one.line))
@@ -104,15 +103,15 @@ class Rules(NamedTuple):
 
 class Change(NamedTuple):
     status: str
-    """A, M, D or T (of another type)."""
+    """A, M, D or T (type changed)."""
     path: str
-    """Bytes that are no UTF-8 as surrogates."""
+    """Bytes that are not UTF-8 are surrogates."""
     old_mode: str
     new_mode: str
     old_blob: str
     new_blob: str
     binary: bool = False
-    """Or too large to be looked into."""
+    """Or too large to be read."""
 
     @property
     def symlink(self) -> bool:
@@ -131,7 +130,7 @@ class Judgement(NamedTuple):
     implementation: list[Change]
     other: list[Change]
     kept_out: list[Finding]
-    """Why changes are in neither list; a finding that is `allowed` keeps nothing out and is only told."""
+    """Why changes are in neither list. A finding that is `allowed` is only reported and keeps nothing out."""
 
 
 def kind(path: str, rules: Rules) -> Kind:
@@ -174,9 +173,9 @@ def barred(host: Host, repo: str, base: str, tip: str, rules: Rules) -> tuple[li
 
 
 def judge(host: Host, repo: str, base: str, tip: str, rules: Rules) -> Judgement:
-    """Sort what changed, and keep out what is protected, what leads out of the repository, and tests that got weaker.
+    """Sort the changes of a branch, and keep out those of protected paths, links out of the repository, and weakened tests.
 
-    All test files are looked at together, so a test may move; where the file that it went to is kept out, so is the one that it left.
+    All test files are compared together, so a test may move. If the file that it moved to is kept out, so is the file that it left.
     """
     found, blobs = _changes(host, repo, base, tip)
     findings = [finding for change in found for finding in _barred(change, rules, blobs)]
@@ -191,7 +190,7 @@ def judge(host: Host, repo: str, base: str, tip: str, rules: Rules) -> Judgement
     out = {finding.path for finding in findings if not finding.allowed}
     while left := [pair for pair in compared.moved if pair[1] in out and pair[0] not in out]:
         here, there = left[0]
-        findings.append(Finding(here, 0, "moved", f"what was here went to {shown(there)}, which is kept out"))
+        findings.append(Finding(here, 0, "moved", f"its tests moved to {shown(there)}, which is kept out"))
         out.add(here)
     rest = [change for change in found if change.path not in out]
     kinds = {change.path: kind(change.path, rules) for change in rest}
@@ -203,19 +202,19 @@ def judge(host: Host, repo: str, base: str, tip: str, rules: Rules) -> Judgement
 
 
 def tree(host: Host, repo: str, base: str, tip: str, paths: Iterable[str]) -> str:
-    """The tree of `base` with only these paths as they are in `tip`; no index, ref or work tree of the user is touched.
+    """Return the tree of `base` with only these paths as in `tip`. No index, ref or work tree of the user is touched.
 
-    Refused where that is no tree: a path that stays is a file, and one of these lies below it.
+    Raises Refused if there is no such tree, because a path that stays is a file and one of these is below it.
     """
     wanted = set(paths)
     found = [change for change in _listed(host, repo, base, tip) if change.path in wanted]
-    # What goes comes first: a file may make room for a folder.
+    # Deletions first: a file may make room for a folder.
     rows = [
         f"{'0' if one.status == 'D' else one.new_mode} {one.new_blob}\t{one.path}\0"
         for one in sorted(found, key=lambda one: one.status != "D")
     ]
     folder = os.fsdecode(_checked(host.run(["mktemp", "-d"]), "no temporary folder")).rstrip("\n")
-    index = [f"GIT_INDEX_FILE={folder}/index"]
+    index = {"GIT_INDEX_FILE": f"{folder}/index"}
     try:
         _git(host, repo, ["read-tree", "--end-of-options", base], index)
         text = "".join(rows).encode("utf-8", "surrogateescape")
@@ -224,18 +223,20 @@ def tree(host: Host, repo: str, base: str, tip: str, paths: Iterable[str]) -> st
     finally:
         host.run(["rm", "-rf", "--", folder])
     if any(change.path not in wanted for change in _listed(host, repo, base, made)):
-        raise Refused("there is no such tree: a path that stays is a file, and another one lies below it")
+        raise Refused(
+            "without what is kept out there is no valid tree: a path that stays is a file, and another path is below it"
+        )
     return made
 
 
 def _barred(change: Change, rules: Rules, blobs: dict[str, bytes | None]) -> list[Finding]:
-    """Why a change is kept out, but for weakened tests."""
+    """Return why a change is kept out, except for weakened tests."""
     path, name = change.path, change.path.rpartition("/")[2]
     parts = path.lower().split("/")
     allowed = _matches(path, rules.allowed)
     found = []
     if not all(parts) or {".", "..", ".git"} & set(parts):
-        return [Finding(path, 0, "path", "no repository has such a path")]
+        return [Finding(path, 0, "path", "it is no valid path in a repository")]
     if kind(path, rules._replace(allowed=())) == "protected":
         found.append(("protected", "it is protected"))
     if words := _junk(change, blobs):
@@ -244,11 +245,11 @@ def _barred(change: Change, rules: Rules, blobs: dict[str, bytes | None]) -> lis
         found.append(("submodule", "it is a submodule"))
     target = blobs.get(change.new_blob) if change.symlink else b"."
     if target is None or _leads_out(path, os.fsdecode(target)):
-        found.append(("symlink", f"it leads out of the repository, to {shown(os.fsdecode(target or b'?'))}"))
+        found.append(("symlink", f"it links out of the repository, to {shown(os.fsdecode(target or b'?'))}"))
     if name in ("pyproject.toml", "setup.cfg"):
         old, new = (_pytest_settings(name, blobs.get(blob, b"")) for blob in (change.old_blob, change.new_blob))
         if old != new:
-            found.append(("protected", "its settings of pytest changed, or cannot be read"))
+            found.append(("protected", "its pytest settings changed, or cannot be read"))
     return [Finding(path, 0, rule, words, allowed) for rule, words in found]
 
 
@@ -256,23 +257,23 @@ def _junk(change: Change, blobs: dict[str, bytes | None]) -> str:
     """Return why a file is kept out of every change, or an empty string if it may be part of one."""
     new, path = change.status == "A", change.path
     if _matches(path, CACHES):
-        return "it is what a tool left behind"
+        return "a tool left it behind"
     if not new:
         return ""
     if _matches(path, SECRETS) and not _matches(path, EXAMPLES):
-        return "it is made for local settings and secrets"
+        return "it holds local settings and secrets"
     data = blobs.get(change.new_blob, b"")
     if _matches(path, LEFTOVERS) or (data and data[:4] == b"\x7fELF" and data[16:17] == b"\4"):
-        return "it is what a tool or a crash left behind"
+        return "a tool or a crash left it behind"
     if data is None:
-        return "it is new, and too large to be looked into"
+        return "it is new, and too large to be read"
     if change.binary and len(data) > BINARY_MOST:
         return f"it is a new binary file of more than {BINARY_MOST >> 20} MB"
     return ""
 
 
 def _shadowing(host: Host, repo: str, base: str, change: Change, rules: Rules) -> list[Finding]:
-    """A new file among tests that they would import in the place of the program: pytest puts their folder first."""
+    """Return a finding for a new file next to tests that they would import instead of the program: pytest puts their folder first."""
     folder, _, name = change.path.rpartition("/")
     stem = name.removesuffix(".py")
     if (
@@ -287,12 +288,12 @@ def _shadowing(host: Host, repo: str, base: str, change: Change, rules: Rules) -
     known = _git(host, repo, ["ls-tree", "--name-only", "-z", "--end-of-options", base, *there])
     if not any(kind(os.fsdecode(one), rules) == "implementation" for one in known.split(b"\0") if one):
         return []
-    words = f"tests would import it as {shown(stem)}, in the place of the program"
+    words = f"tests would import it as {shown(stem)}, instead of the program"
     return [Finding(change.path, 0, "shadowing", words, _matches(change.path, rules.allowed))]
 
 
 def _leads_out(path: str, target: str) -> bool:
-    """Whether a symlink may end outside, or in git's own folder. `..` counts only in front: behind another link it goes anywhere."""
+    """Return whether a symlink may end outside the repository or in git's folder. A `..` that is not in front may lead anywhere."""
     parts = [part for part in target.split("/") if part not in ("", ".")]
     up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
     odd = ".." in parts[up:] or ".git" in (part.lower() for part in parts)
@@ -300,7 +301,7 @@ def _leads_out(path: str, target: str) -> bool:
 
 
 def _pytest_settings(name: str, data: bytes | None) -> Any:
-    """What pytest reads in it; its whole content where that cannot be told."""
+    """Return what pytest reads in a file; its whole content if it cannot be parsed."""
     try:
         text = (data or b"").decode("utf-8")
         if data is None:
@@ -324,7 +325,7 @@ def _is_test(path: str, rules: Rules) -> bool:
 
 
 def _source(mode: str, data: bytes | None) -> str | None:
-    """The text of a Python file as Python would read it; NUL, which it reads nowhere, when it would not. None: there is no file."""
+    """Return the text of a Python file as Python would decode it, or NUL, which is never valid, if it could not. None if there is no file."""
     if not mode.startswith("100"):
         return None
     try:
@@ -334,13 +335,13 @@ def _source(mode: str, data: bytes | None) -> str | None:
         return "\0"
 
 
-# Asking git
+# Reading from git
 
 
 def _changes(host: Host, repo: str, base: str, tip: str) -> tuple[list[Change], dict[str, bytes | None]]:
-    """With the content of all blobs, None for what is too large."""
+    """Return the changes, and the content of all their blobs (None for one that is too large)."""
     found = _listed(host, repo, base, tip)
-    # What is kept out by its name comes last, so that it does not use up what is read of a branch.
+    # Paths that are kept out by name come last, so that they do not use up TOTAL_MOST.
     order = sorted(found, key=lambda one: _matches(one.path, (*CACHES, *LEFTOVERS)))
     sides = [side for one in order for side in ((one.old_mode, one.old_blob), (one.new_mode, one.new_blob))]
     blobs = _read(host, repo, [blob for mode, blob in sides if mode not in ("000000", "160000")])
@@ -366,9 +367,9 @@ def _listed(host: Host, repo: str, base: str, tip: str) -> list[Change]:
 def _read(host: Host, repo: str, blobs: Iterable[str]) -> dict[str, bytes | None]:
     found: dict[str, bytes | None] = dict.fromkeys(blobs)
     sizes = _cat(host, repo, "--batch-check=%(objectsize)", found).read().decode("utf-8", "replace").splitlines()
-    left, some = TOTAL_CAP, []
+    left, some = TOTAL_MOST, []
     for blob, size in zip(found, sizes, strict=True):
-        if size.isdecimal() and int(size) <= min(FILE_CAP, left):
+        if size.isdecimal() and int(size) <= min(FILE_MOST, left):
             left -= int(size)
             some.append(blob)
     output = _cat(host, repo, "--batch=%(objectsize)", some)
@@ -382,9 +383,8 @@ def _cat(host: Host, repo: str, how: str, blobs: Iterable[str]) -> io.BytesIO:
     return io.BytesIO(_git(host, repo, ["cat-file", how], input="".join(f"{blob}\n" for blob in blobs).encode()))
 
 
-def _git(host: Host, repo: str, argv: Sequence[str], env: Sequence[str] = (), input: bytes = b"") -> bytes:
-    given = ["env", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "LC_ALL=C", *env, "git", "-C", repo, *SETTINGS]
-    return _checked(host.run([*given, *argv], input=input), f"git {argv[0]} in {repo}")
+def _git(host: Host, repo: str, argv: Sequence[str], env: Mapping[str, str] | None = None, input: bytes = b"") -> bytes:
+    return git.output(host, repo, *argv, env=env, input=input)
 
 
 def _checked(done: CompletedProcess[bytes], what: str) -> bytes:

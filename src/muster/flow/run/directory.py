@@ -323,6 +323,14 @@ class Run:
         shutil.rmtree(self.folder)
 
 
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[None]:
+    """Hold the right to change a file that several runs share. It ends with the block, or with the process."""
+    with open(f"{path}.lock", "a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def _locked(file: IO[str]) -> bool:
     """Whether the lock could be had. Who only looks whether it is held has it for a moment: one refusal says nothing."""
     for _ in range(HOLD_TRIES):

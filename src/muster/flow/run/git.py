@@ -122,6 +122,21 @@ def update_ref(host: Host, repo: str, ref: str, commit: str) -> None:
     output(host, repo, "update-ref", "--", ref, commit)
 
 
+# Refs of runs
+
+
+def run_branches(host: Host, repo: str) -> list[str]:
+    """Return the names of the runs whose branch is still in the repository, also of runs that were removed."""
+    return text(host, repo, "for-each-ref", "--format=%(refname:lstrip=3)", "refs/heads/muster-run/").split()
+
+
+def forget_run(host: Host, repo: str, run_name: str) -> None:
+    """Delete the refs that a run holds in the user's repository, but not its branch."""
+    deletions = text(host, repo, "for-each-ref", "--format=delete %(refname)", f"refs/muster/runs/{run_name}")
+    if deletions:
+        output(host, repo, "update-ref", "--stdin", input=f"{deletions}\n".encode())
+
+
 def _verb(args: tuple[str, ...]) -> str:
     """Return the first argument that is no `-c NAME=VALUE`."""
     words = iter(args)

@@ -1,7 +1,8 @@
-"""A pytest plugin that writes down what is collected and how each test ends: one JSON object a line, each written whole and at once.
+"""A pytest plugin that reports what is collected and how each test ends: one JSON object a line, each in one write.
 
-It travels as text to where pytest runs, with a call of `begin` at its end, and is loaded there by `-p`. Standard library and pytest
-only, Python 3.8: there is no muster there. Lines that are no JSON are what faulthandler says of a test that hangs.
+Its source is sent to the host where pytest runs, with a call of `begin` appended, and loaded there by `-p`. muster is not installed
+there, so it uses only the standard library and pytest, and works with Python 3.8. Lines that are not JSON are the stack dumps of
+faulthandler for tests that hang.
 """
 
 from __future__ import annotations
@@ -23,33 +24,33 @@ import pytest
 
 VERSION = 1
 TEXT_MOST = 20_000
-#: Of all texts together; after that they are short.
+#: Characters of all texts together. Later texts are cut short.
 TEXTS_MOST = 16 << 20
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPORT = os.path.join(os.path.dirname(HERE), "artifacts", "report.jsonl")
-#: There when all tests were come to. An interpreter that ends before is started again, for the tests that were not begun.
+#: This file exists once all tests were reached. An interpreter that ends before is started again for the other tests.
 ENDED = os.path.join(HERE, "ended")
-TOLD: dict[str, Any] = {"tests": [], "without": [], "seconds": 0.0, "source": "", "here": ""}
-#: Folders that hold no package of the project.
+SETTINGS: dict[str, Any] = {"tests": [], "without": [], "seconds": 0.0, "source": "", "here": ""}
+#: Folders without packages of the project.
 NO_PACKAGES = frozenset({"node_modules", "site-packages", "dist-packages", "build", "dist", "__pycache__"})
-#: How deep below the top packages are looked for, how many, and how many files of one are compared.
+#: Depth below the top to which packages are searched, how many, and how many files of one are compared.
 DEPTH, PACKAGES_MOST, FILES_MOST = 4, 1000, 5000
 
 
 class Imports:
-    """Which folders of the checkout have to come first on sys.path, so that tests import its code and no installed copy of it."""
+    """The folders of the checkout that must come first on sys.path, so that tests import its code and no installed copy."""
 
     def __init__(self) -> None:
         self.roots: list[str] = []
         self.redirected: dict[str, str] = {}
-        """Dotted names of the project's packages that are installed, with the folder or file of the checkout that has each of them."""
+        """The project's packages that are also installed: dotted name and path in the checkout."""
         self.unbuilt: list[str] = []
-        """Files that the installed packages have and the checkout lacks: built or generated ones."""
+        """Files that the installed packages have and the checkout lacks, because they are built or generated."""
 
     def find(self) -> None:
         outer = [path for path in sys.path if path and not own(path)]
         others: list[str] | None = None
-        for root, name, path in packages(TOLD["here"]):
+        for root, name, path in packages(SETTINGS["here"]):
             origin = located(name, outer)
             if not origin or own(origin):
                 continue
@@ -66,7 +67,7 @@ class Imports:
             self.roots.append(root)
 
     def strays(self) -> list[str]:
-        """Files of the project's modules that were imported from outside of the checkout all the same."""
+        """Return files of the project's modules that were imported from outside the checkout in spite of this."""
         found = []
         for name in self.redirected:
             file = getattr(sys.modules.get(name), "__file__", None)
@@ -79,16 +80,16 @@ IMPORTS = Imports()
 
 
 def begin(packed: str) -> None:
-    TOLD.update(json.loads(zlib.decompress(base64.b64decode(packed))))
-    TOLD["here"] = top_of(os.getcwd())
-    TOLD["source"] = top_of(TOLD["source"]) if TOLD["source"] else TOLD["here"]
-    # What is installed from the user's folder is to be imported from here, by programs that tests start too.
+    SETTINGS.update(json.loads(zlib.decompress(base64.b64decode(packed))))
+    SETTINGS["here"] = top_of(os.getcwd())
+    SETTINGS["source"] = top_of(SETTINGS["source"]) if SETTINGS["source"] else SETTINGS["here"]
+    # Packages installed from the user's folder must be imported from here, also by programs that tests start.
     IMPORTS.find()
     moved = {path: counterpart(path) for path in sys.path}
     sys.path[:] = [moved[path] or path for path in sys.path]
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = [counterpart(path) or path for path in given if path]
-    # The interpreter's own first entry, and the folder of this file, stay in front.
+    # The interpreter's own first entry and the folder of this file stay first.
     sys.path[1:1] = [root for root in IMPORTS.roots if root not in sys.path]
     for path in moved.values():
         if path:
@@ -98,9 +99,9 @@ def begin(packed: str) -> None:
 
 
 def packages(top: str) -> list[tuple[str, str, str]]:
-    """The packages and modules of a checkout: the folder that has to be on sys.path, the dotted name, and the path.
+    """Return the packages and modules of a checkout: the folder for sys.path, the dotted name, and the path.
 
-    A package in folders that are none themselves may be part of a namespace, so it has several names.
+    A package in folders that are no packages may belong to a namespace, so it has several names.
     """
     found: list[tuple[str, str, str]] = []
     for folder, names, files in os.walk(top):
@@ -138,7 +139,7 @@ def located(name: str, paths: list[str]) -> str:
                 kind = finder if isinstance(finder, type) else type(finder)
                 if kind.__module__.split(".")[0] not in ("_frozen_importlib", "_frozen_importlib_external", "_pytest"):
                     spec = spec or finder.find_spec(whole, None)
-        except Exception:  # a finder may be anybody's
+        except Exception:  # finders of other projects may raise anything
             return ""
         if spec is None:
             return ""
@@ -147,37 +148,37 @@ def located(name: str, paths: list[str]) -> str:
 
 
 def own(path: str) -> bool:
-    """It is in the checkout, and no copy that was installed there."""
-    inside = below(path, TOLD["here"])
+    """Return whether a path is in the checkout and not an installed copy there."""
+    inside = below(path, SETTINGS["here"])
     return bool(inside) and not {"site-packages", "dist-packages"} & set(inside.split(os.sep))
 
 
 def from_source(path: str) -> bool:
-    """It is in the user's folder, and no copy that was installed there."""
-    inside = below(path, TOLD["source"]) if TOLD["source"] != TOLD["here"] else ""
+    """Return whether a path is in the user's folder and not an installed copy there."""
+    inside = below(path, SETTINGS["source"]) if SETTINGS["source"] != SETTINGS["here"] else ""
     return bool(inside) and not {"site-packages", "dist-packages"} & set(inside.split(os.sep))
 
 
 def installed() -> list[str]:
-    """The files that were installed from the user's folder, or by a distribution that has the name of a project in the checkout."""
+    """Return the files that were installed from the user's folder, or by a distribution named like a project in the checkout."""
     try:
         from importlib import metadata
     except ImportError:
         return []
-    names, found = project_names(TOLD["here"]), []
-    for one in metadata.distributions():
+    names, found = project_names(SETTINGS["here"]), []
+    for distribution in metadata.distributions():
         try:
-            told = json.loads(one.read_text("direct_url.json") or "{}").get("url", "")
-            folder = url2pathname(urlparse(told).path) if told.startswith("file:") else ""
-            if plain(one.metadata["Name"]) in names or (folder and from_source(os.path.join(folder, "x"))):
-                found += [os.path.realpath(str(one.locate_file(file))) for file in one.files or ()]
+            url = json.loads(distribution.read_text("direct_url.json") or "{}").get("url", "")
+            folder = url2pathname(urlparse(url).path) if url.startswith("file:") else ""
+            if plain(distribution.metadata["Name"]) in names or (folder and from_source(os.path.join(folder, "x"))):
+                found += [os.path.realpath(str(distribution.locate_file(file))) for file in distribution.files or ()]
         except Exception:  # a broken installation of something else
             continue
     return found
 
 
 def project_names(top: str) -> set[str]:
-    """What projects in a checkout are called, as far as that can be read without running them."""
+    """Return the names of the projects in a checkout, as far as their files can be read without running them."""
     found = set()
     for folder, names, files in os.walk(top):
         names[:] = [name for name in names if not name.startswith(".") and name not in NO_PACKAGES]
@@ -199,7 +200,7 @@ def plain(name: object) -> str:
 
 
 def missing(origin: str, path: str) -> list[str]:
-    """The modules of an installed package that the checkout lacks, as paths from its top."""
+    """Return the modules of an installed package that the checkout lacks, relative to its top."""
     found: list[str] = []
     if os.path.isdir(path):
         there, seen = os.path.dirname(origin), 0
@@ -211,12 +212,12 @@ def missing(origin: str, path: str) -> list[str]:
             for file in files:
                 inside = os.path.relpath(os.path.join(folder, file), there)
                 if file.endswith((".py", ".so", ".pyd")) and not os.path.exists(os.path.join(path, inside)):
-                    found.append(os.path.relpath(os.path.join(path, inside), TOLD["here"]))
+                    found.append(os.path.relpath(os.path.join(path, inside), SETTINGS["here"]))
     return found
 
 
 def top_of(folder: str) -> str:
-    """The top of the repository around it, else the folder itself."""
+    """Return the top of the repository around a folder, or the folder itself."""
     top = folder = os.path.realpath(folder)
     while not os.path.exists(os.path.join(top, ".git")):
         if os.path.dirname(top) == top:
@@ -226,19 +227,19 @@ def top_of(folder: str) -> str:
 
 
 def below(path: str, top: str) -> str:
-    """The path as seen from `top`; empty when it is not inside."""
+    """Return the path relative to `top`; empty if it is not inside."""
     path = os.path.relpath(os.path.realpath(path), top)
     return "" if path.split(os.sep)[0] == ".." else path
 
 
 def counterpart(path: str) -> str:
-    """Of a path in the user's folder the one that is here in its place; empty when it is not there, or there is none."""
+    """Return the path in the checkout that corresponds to one in the user's folder; empty if there is none."""
     if not path or "site-packages" in path or below(path, os.path.realpath(sys.prefix)):
         return ""
-    inside = below(path, TOLD["source"])
-    if not inside or below(path, TOLD["here"]):
+    inside = below(path, SETTINGS["source"])
+    if not inside or below(path, SETTINGS["here"]):
         return ""
-    found = os.path.normpath(os.path.join(TOLD["here"], inside))
+    found = os.path.normpath(os.path.join(SETTINGS["here"], inside))
     return found if os.path.exists(found) else ""
 
 
@@ -251,20 +252,20 @@ class Probe:
         self.root, self.top = str(config.rootpath), top_of(str(config.rootpath))
         self.fd = os.open(REPORT, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-        """Of pytest-xdist: it runs tests, and another process hears how they end."""
+        """Set in a worker of pytest-xdist. It runs tests; the controller reports how they end."""
         self.begun = _begun() if self.worker is None else set(self.worker["muster_begun"])
-        self.wanted = frozenset(TOLD["tests"])
+        self.wanted = frozenset(SETTINGS["tests"])
         self.chosen = _chosen(config.args, os.path.realpath(self.root))
         self.room = TEXTS_MOST
         self.spent: dict[str, float] = {}
         self.ranges: dict[str, list[tuple[str, int, int]]] = {}
         if self.wanted:
-            # Only now: which configuration and which conftest files count is decided as for a run of all tests.
+            # Changed only now, so that pytest finds the same configuration and conftest files as for a run of all tests.
             files = sorted({os.path.join(self.root, test.split("::")[0]) for test in self.wanted})
             config.args = [file for file in files if os.path.exists(file)]
         if self.worker is None:
             os.write(self.fd, b"\n")
-            roots = [os.path.relpath(root, TOLD["here"]).replace(os.sep, "/") for root in IMPORTS.roots]
+            roots = [os.path.relpath(root, SETTINGS["here"]).replace(os.sep, "/") for root in IMPORTS.roots]
             self.write("session", version=VERSION, top=self.top, roots=roots, unbuilt=IMPORTS.unbuilt[:5])
 
     def write(self, kind: str, **fields: Any) -> None:
@@ -278,7 +279,7 @@ class Probe:
         self.room -= len(text)
         return text
 
-    # What there is
+    # Collection
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -289,11 +290,11 @@ class Probe:
             items[:] = kept
 
     def is_wanted(self, item: pytest.Item) -> bool:
-        """It, its function, its class or its file was asked for, and is not beside the tests of its file that the user named."""
+        """Return whether the test, its function, class or file was asked for, and the user's own arguments do not exclude it."""
         parts = function_of(item).split("::")
         names = {item.nodeid, *("::".join(parts[:count]) for count in range(1, len(parts) + 1))}
         chosen = self.chosen.get(parts[0], names)
-        if parts[0] in TOLD["without"]:
+        if parts[0] in SETTINGS["without"]:
             return False
         return not names.isdisjoint(self.wanted or names) and not names.isdisjoint(chosen)
 
@@ -329,13 +330,13 @@ class Probe:
         if report.failed and self.worker is None:
             self.write("error", id=report.nodeid, text=self.cut(_text(report)))
 
-    # What becomes of it
+    # Outcomes
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         if self.worker is None:
             self.write("start", id=nodeid)
 
-    # Each phase has the time for itself: pytest takes a clock away that was set before a failure.
+    # Each phase has its own timeout. pytest cancels one that was set before a failure.
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
@@ -350,8 +351,8 @@ class Probe:
         self.watch()
 
     def watch(self) -> None:
-        if TOLD["seconds"]:
-            faulthandler.dump_traceback_later(TOLD["seconds"], exit=True, file=self.fd)
+        if SETTINGS["seconds"]:
+            faulthandler.dump_traceback_later(SETTINGS["seconds"], exit=True, file=self.fd)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if self.worker is not None:
@@ -369,7 +370,7 @@ class Probe:
             )
 
     def crash(self, report: pytest.TestReport) -> list[Any] | None:
-        """Where it was raised and what it said, when it is a failure that says so."""
+        """Return where a failure was raised and its message, if pytest knows them."""
         found = getattr(report.longrepr, "reprcrash", None)
         if found is None or report.outcome != "failed":
             return None
@@ -389,7 +390,7 @@ class Probe:
         if self.worker is not None:
             return
         files = {str(getattr(module, "__file__", "")) for module in list(sys.modules.values())}
-        outside = {file for file in files if file.startswith(TOLD["source"] + os.sep) and counterpart(file)}
+        outside = {file for file in files if file.startswith(SETTINGS["source"] + os.sep) and counterpart(file)}
         self.write("end", status=int(exitstatus), outside=sorted(outside.union(IMPORTS.strays()))[:5])
         if exitstatus in (0, 1, 5):
             with open(ENDED, "w"):
@@ -401,14 +402,14 @@ class Probe:
 
 
 def function_of(item: pytest.Item) -> str:
-    """Its id without parameters."""
+    """Return a test's id without parameters."""
     given = getattr(getattr(item, "callspec", None), "id", None)
     tail = f"[{given}]"
     return item.nodeid[: -len(tail)] if given is not None and item.nodeid.endswith(tail) else item.nodeid
 
 
 def _chosen(args: list[str], root: str) -> dict[str, set[str]]:
-    """The tests that the user named by id, by file; without files that were named as a whole, or by a folder around them."""
+    """Return the tests that the user named by id, for each file that was not also named as a whole or by its folder."""
     whole = [os.path.realpath(arg) for arg in args if "::" not in arg]
     found: dict[str, set[str]] = {}
     for arg in args:
@@ -426,12 +427,12 @@ def _text(report: Any) -> str:
         if report.outcome == "skipped" and isinstance(report.longrepr, tuple):
             return str(report.longrepr[2])
         return str(report.longreprtext)
-    except Exception as error:  # the repr of anything may be called for it
-        return f"it cannot be shown: {type(error).__name__}"
+    except Exception as error:  # it may call the repr of any object
+        return f"cannot be shown: {type(error).__name__}"
 
 
 def _ranges(path: str) -> list[tuple[str, int, int]]:
-    """The functions of a file with their first line, decorators included, and their last one."""
+    """Return the functions of a file with their first line (decorators included) and last line."""
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
@@ -445,7 +446,7 @@ def _ranges(path: str) -> list[tuple[str, int, int]]:
 
 
 def _begun() -> set[str]:
-    """The tests that an interpreter before this one began with."""
+    """Return the tests that an earlier interpreter has started."""
     found = set()
     try:
         with open(REPORT, encoding="utf-8", errors="replace") as file:
