@@ -324,7 +324,7 @@ def test_what_is_done_in_an_open_branch_or_good_as_it_is_is_not_done_again(shop:
     plan = json.loads((shop.muster_home / "runs/second/plan.json").read_text())["skipped"]
     done = ("test_cheapest", "test_total_of_one", "test_label_twice", "test_label_empty")
     assert {plan[f"test_shop.py::{name}"] for name in done} == {"it is done in the open branch muster-run/fix"}
-    assert plan["test_shop.py::test_fine"] == "it was good as it is, and nothing that it depends on has changed since"
+    assert plan["test_shop.py::test_fine"] == "it needed nothing before, and nothing it depends on has changed since"
     shown = [line.split() for line in shop.ok("runs", "show", "second").stdout.splitlines()]
     assert ["launched", "2", "-7"] in shown and ["spent", "$1.00", "-$4.00"] in shown
 
@@ -541,7 +541,7 @@ def test_a_suite_that_hangs_is_cut_off_and_mended(shop: World, tmp_path: Path) -
     shop.git("add", "-A")
     shop.git("commit", "-q", "-m", "it does not even begin")
     result = shop.fails(4, "improve", "-a", "replay", "--playbooks", str(tmp_path / "plays"), timeout=100)
-    assert "before pytest came to the tests" in result.stderr and "[improve] suite_timeout" in result.stderr
+    assert "before pytest started the tests" in result.stderr and "[improve] suite_timeout" in result.stderr
     assert not shop.agents() or all("-tests-" not in name for name in shop.agents())
 
 
@@ -911,7 +911,7 @@ def test_whatever_agents_do_with_git_has_a_clear_outcome(world: World, tmp_path:
     write(tmp_path / "plays", plays)
     told = improved(world, tmp_path, "--run", "odd", "--times", "1", "--integrator", "none")
     shown = world.ok("runs", "show", "odd", "--json").json
-    nothing = ("refused", "it claims to have fixed it, and changed nothing")
+    nothing = ("refused", "it claims a fix, but it changed nothing")
     results = {task["item"].partition("::")[2]: (task["verified"], task["reason"]) for task in shown["tasks"]}
     assert results == dict.fromkeys(ODD, ("fixed", None)) | {"test_elsewhere": nothing, "test_empty": nothing}
     assert told["left_out"] == {} and set(subjects(world, "muster-run/odd")) == {
@@ -994,7 +994,7 @@ def test_a_change_without_an_effect_on_its_test_is_no_fix(world: World, tmp_path
     )
     told = improved(world, tmp_path, "--run", "fix", "--times", "1")
     found = report(world, "fix", "test_c")
-    assert (found["result"], found["reason"]) == ("refused", "test_shop.py::test_c passes without the change, too")
+    assert (found["result"], found["reason"]) == ("refused", "test_shop.py::test_c also passes without the change")
     assert {one["path"] for one in found["kept_out"]} >= {".env", "node_modules/x/i.js"}
     assert subjects(world, "muster-run/fix") == ["Call upper"] and told["funnel"]["refused"] == 1
 
