@@ -184,6 +184,7 @@ def test_a_limit_says_when_it_ends() -> None:
         ("interrupted in a dialog", {"started": 900, "permission": 950}, "idle", 960, "ready", "interrupted"),
         ("its hook for the end is still to come", {"started": 900, "prompt": 950}, "idle", 999.7, "working", ""),
         ("older than the hooks", {"started": 900, "prompt": 950}, "idle", 940, "working", ""),
+        ("as old as the hooks", {"started": 900, "prompt": 950}, "idle", 950, "working", ""),
         ("a tool that was allowed runs", {"started": 900, "permission": 950}, "busy", 960, "working", ""),
         ("a dialog that no hook told of", {"started": 900, "tool": 950}, "waiting", 960, "waiting", "permission"),
         ("a menu after its turn", {"started": 900, "turn_end": 950}, "waiting", 960, "waiting", "dialog"),
@@ -514,6 +515,7 @@ def test_an_input_box_needs_the_cursor_where_its_client_shows_it() -> None:
     assert input_box(screen, None, "^> ", False) and input_box(screen, 1, "^> ", True)
     assert not input_box(screen, 0, "^> ", True) and not input_box(screen, None, "^> ", True)
     assert not input_box("one", 0, "^> ", False)
+    assert input_box("one\n> two\nhints", 1, "^> .*\n.*", True) and not input_box("\n> two", 0, "^> ", True)
 
 
 def test_a_changed_record_and_repository_are_explained() -> None:
