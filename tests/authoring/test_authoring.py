@@ -702,7 +702,7 @@ def test_a_tutorial_that_was_edited_is_found_whatever_else_is_right(world: World
         playbook=edited
         + adds(cites(PAY))
         + TURN
-        + '[[step]]\nexpect = "not yours to change"\n'
+        + '[[step]]\nexpect = "you may not change it"\n'
         + adds(TWO, "tutorial.sh")
         + TURN,
     )
