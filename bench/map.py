@@ -96,7 +96,7 @@ def simulated() -> list[Measured]:
     limits: dict[str, Any] = {"max_agents": 1000, "launch_rate": 50.0, "burst": 50, "stall": 300.0}
     before, began = _cpu(), time.monotonic()
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
-        picture, field, _ = simulate(Path(folder), 10_000, TROUBLED, **limits)
+        picture, backend, _ = simulate(Path(folder), 10_000, TROUBLED, **limits)
     taken, spent, budget = time.monotonic() - began, _cpu() - before, picture["cost_usd"] / 2
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         picture, _, _ = simulate(Path(folder), 10_000, TROUBLED, dollars=budget, **limits)
@@ -111,7 +111,7 @@ def simulated() -> list[Measured]:
         whole, whole_spent = time.monotonic() - whole_began, _cpu() - whole_before
     trips = sum(sim.asked.values()) / 10_000
     return [
-        (f"10,000 tasks on 200 simulated hosts (s; {field.most} at once)", taken, 1.0, 30.0),
+        (f"10,000 tasks on 200 simulated hosts (s; {backend.most} at once)", taken, 1.0, 30.0),
         ("  control cost of a task (CPU ms)", 1000 * spent / 10_000, 1.0, None),
         ("  utilisation where nothing holds it back (%)", 100 * used, 1.0, None),
         (f"  overshoot of a budget of ${budget:.0f} (%)", 100 * over, 1.0, None),

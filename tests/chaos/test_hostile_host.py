@@ -76,11 +76,11 @@ def _harvest(fleet: Fleet, one: Found) -> object:
     """What `map` does with an agent that has ended."""
     folder = Path(fleet.home, "runs/r/tasks/t/attempts/1")
     folder.mkdir(parents=True, exist_ok=True)
-    backend = fleet_backend.FleetField.__new__(fleet_backend.FleetField)
+    backend = fleet_backend.FleetBackend.__new__(fleet_backend.FleetBackend)
     backend.fleet, backend.speaks = fleet, True
     backend.run = type("Run", (), {"name": "r"})()
     attempt = type("Attempt", (), {"folder": str(folder), "task": "t"})()
-    return backend.gather(one, attempt)
+    return backend.bring_home(one, attempt)
 
 
 def _live(*texts: str) -> Callable[[Fleet, Found], object]:
@@ -241,11 +241,12 @@ PLACES: dict[str, tuple[str, ...]] = {
 
 
 def relocate(lab: Lab, rng: random.Random, name: str) -> str:
-    """Rewrite the places in the record of an agent, as one does that knows what each field is for."""
+    """Rewrite the places in the record of an agent, as one does that knows what each backend is for."""
     path = lab.folder(name) / "agent.json"
     facts = {key: str(getattr(lab, key)) for key in ("home", "other", "project", "here", "foreign", "withheld")}
     changed = {
-        field: rng.choice(PLACES[field]).format(**facts) for field in rng.sample(list(PLACES), rng.choice([1, 2, 3, 5]))
+        backend: rng.choice(PLACES[backend]).format(**facts)
+        for backend in rng.sample(list(PLACES), rng.choice([1, 2, 3, 5]))
     }
     with contextlib.suppress(OSError, ValueError):
         path.write_text(json.dumps(json.loads(path.read_text()) | changed) + "\n")
@@ -253,7 +254,7 @@ def relocate(lab: Lab, rng: random.Random, name: str) -> str:
 
 
 def tamper(lab: Lab, rng: random.Random) -> str:
-    """Change one field of a file that holds JSON, or its text; returns what was done."""
+    """Change one backend of a file that holds JSON, or its text; returns what was done."""
     names = [path for state in (lab.far, lab.state) for path in state.glob("names/*")]
     path = rng.choice(names) if rng.random() < 0.05 else rng.choice(folders(lab)) / rng.choice(FILES)
     value = hostile(lab, rng)

@@ -1,4 +1,4 @@
-"""A field without machines: hosts, agents, latencies, failures, limits and quota windows, on a clock that jumps to what happens next.
+"""A backend without machines: hosts, agents, latencies, failures, limits and quota windows, on a clock that jumps to what happens next.
 
 The scheduler, the governor and the run's directory are the real ones; only time and the agents are made up. `simhosts` makes up less.
 """
@@ -18,7 +18,7 @@ from muster import Agent, Status
 from muster.errors import MusterError, Unreachable
 from muster.flow.limits.governor import HostLoad, Spend
 from muster.flow.limits.settings import Today
-from muster.flow.mapping.backend import Harvest, Key, Sight
+from muster.flow.mapping.backend import Harvest, HostView, Key
 from muster.flow.run.directory import Attempt
 from muster.flow.run.records import Outcome
 from muster.flow.run.tasks import Task
@@ -31,7 +31,7 @@ RESULT = json.dumps(
 )
 
 
-class Ended(NamedTuple):
+class Completed(NamedTuple):
     item: Any
     value: Any = None
     error: MusterError | None = None
@@ -74,8 +74,8 @@ class World(NamedTuple):
     memory: float = 16 * GB
     per_agent: float = 0.3 * GB
     launch: tuple[float, float] = (0.1, 3.0)
-    tell: tuple[float, float] = (0.01, 0.5)
-    """Seconds that it takes until an agent has what it is told."""
+    send: tuple[float, float] = (0.01, 0.5)
+    """Seconds until an agent has a message."""
     unreachable: float = 0.0
     """How many of the looks go unanswered."""
     crowd: int = 0
@@ -170,13 +170,13 @@ class Truth:
         return self._reset
 
 
-class SimField(Truth):
-    hands = 1_000_000
+class SimBackend(Truth):
+    workers = 1_000_000
 
     def __init__(self, world: World) -> None:
         super().__init__(world, 1_000_000.0)
         self.lands = self.t
-        self.queue: list[tuple[float, int, Ended]] = []
+        self.queue: list[tuple[float, int, Completed]] = []
         self.order = itertools.count()
         self.runs: Counter[str] = Counter()
         self.steps = 0
@@ -188,29 +188,29 @@ class SimField(Truth):
     def now(self) -> float:
         return self.t
 
-    def asked(self) -> int:
+    def interrupts(self) -> int:
         return 0
 
-    def rest(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self.t += seconds
 
-    def today(self, total: Spend) -> Today:
+    def spent_today(self, total: Spend) -> Today:
         self.booked = total
         return Today("day", total._replace(dollars=(total.dollars or 0.0) + self.world.spent_today))
 
     def alert(self, cause: str, text: str) -> None:
         self.alerts.append((cause, text))
 
-    def begin(self, key: Key, work: Callable[[], object]) -> None:
-        low, high = getattr(self.world, str(key[0])) if key[0] in ("launch", "tell") else (0.01, 0.5)
+    def start(self, key: Key, work: Callable[[], object]) -> None:
+        low, high = getattr(self.world, str(key[0])) if key[0] in ("launch", "send") else (0.01, 0.5)
         at = self.lands = self.t + low + (high - low) * self.chance.random()
         try:
-            ended = Ended(key, work())
+            ended = Completed(key, work())
         except MusterError as error:
-            ended = Ended(key, None, error)
+            ended = Completed(key, None, error)
         heapq.heappush(self.queue, (at, next(self.order), ended))
 
-    def done(self, timeout: float) -> list[Ended]:
+    def completed(self, timeout: float) -> list[Completed]:
         self.steps += 1
         until = self.t + timeout
         if self.queue and self.queue[0][0] <= until:
@@ -233,7 +233,7 @@ class SimField(Truth):
         if self.chance.random() < self.world.cut:
             raise Unreachable(f"host {place} did not answer within 5 s")
 
-    def look(self, place: str) -> Sight:
+    def poll(self, place: str) -> HostView:
         self.reach(place)
         if self.world.unreachable and self.chance.random() < self.world.unreachable:
             raise Unreachable(f"host {place} did not answer within 5 s")
@@ -245,7 +245,7 @@ class SimField(Truth):
                 seen[name] = seen[name]._replace(reason="retry", refused=self.t)
             bills[name] = self.used(one)
         free = self.world.memory - len(self.agents[place]) * self.world.per_agent
-        return Sight(seen, bills, HostLoad(place, 8, 0.1 * len(self.agents[place]), free, 100 * GB))
+        return HostView(seen, bills, HostLoad(place, 8, 0.1 * len(self.agents[place]), free, 100 * GB))
 
     def _status(self, name: str, one: One, reset: float) -> Status:
         agent = one.agent = one.agent or Agent(name, name, "sim", created=one.begun)
@@ -268,7 +268,7 @@ class SimField(Truth):
             result = json.dumps({**json.loads(RESULT), "outcome": "failed", "reason": self.world.words})
         return Status(agent, "", "local", "ready", since=one.begun, now=self.t, result=result)
 
-    def tell(self, attempt: Attempt, text: str, answer: bool) -> None:
+    def send(self, attempt: Attempt, text: str, answer: bool) -> None:
         if one := self.agents[attempt.agent.place].get(attempt.agent.name):
             one.told, one.heard = one.told + 1, self.lands
 

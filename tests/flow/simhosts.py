@@ -27,7 +27,7 @@ from muster.agents.replay.player.files import sealed
 from muster.errors import MusterError, TimedOut, Unreachable
 from muster.fanout import URGENT_THREADS, Outcome
 from muster.flow.limits.governor import Limits
-from muster.flow.mapping import start as conduct
+from muster.flow.mapping import start
 from muster.flow.run.directory import Run
 from muster.store import tar
 
@@ -149,6 +149,11 @@ class SimHost:
         truth.t += self.sim.chance.uniform(*self.sim.latency)
         if argv[0] == "git":
             return subprocess.CompletedProcess(list(argv), self._git(list(argv[5:])), b"", b"")
+        if argv[0] == "env" and "rev-parse" in argv:  # the repository is simulated, too
+            return subprocess.CompletedProcess(list(argv), 1, b"", b"fatal: not a git repository")
+        if argv[0] == "env" and "update-ref" in argv:
+            answer = self._git(list(argv[list(argv).index("update-ref") :]))
+            return subprocess.CompletedProcess(list(argv), answer, b"", b"")
         assert argv[0] == "sh" and argv[3].startswith("muster-"), argv
         name, args = argv[3].removeprefix("muster-"), list(argv[5:])
         self.sim.asked[name if not name.startswith("git-") else f"{name} {args[0]}"] += 1
@@ -406,7 +411,7 @@ class Sim(Fleet):
     def map(self, count: int, *, retries: int = 1, stall: float = 300.0, **limits: Any) -> Run:
         """A whole run, as `muster map` does it."""
         items = [{"item": f"t{number}"} for number in range(count)]
-        wish = conduct.Wish(
+        wish = start.MapRequest(
             Spec(Address(""), "sim", permissions="ask"),
             "Look at {item}",
             (),
@@ -420,7 +425,7 @@ class Sim(Fleet):
         # Jitter, too, is the same each time.
         jitter = mock.patch.object(random, "random", random.Random(self.truth.world.seed).random)
         with mock.patch.multiple(time, **ticks), jitter:
-            run, _ = conduct.directory(self, wish)
-            assert conduct.go(self, wish, run, lambda event: None, lambda scheduler: None)
+            run, _ = start.open_run(self, wish)
+            assert start.run_map(self, wish, run, lambda event: None, lambda scheduler: None)
         events.check(Path(self.home))
         return run

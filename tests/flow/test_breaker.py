@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from muster.flow.limits import failures as patterns
+from muster.flow.limits import failures
 from muster.flow.limits.breaker import Breaker, Pause
 from muster.flow.limits.failures import Failure, classify
 
@@ -240,7 +240,7 @@ def test_a_breaker_goes_on_where_it_was_saved() -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(patterns.STAGES),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(failures.STAGES),
     lambda inner: st.lists(inner, max_size=3),
     max_leaves=4,
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from muster.errors import MusterError, NotFound, Refused, Stuck, TimedOut, Unreachable, UsageError
 from muster.evidence import CUT_OFF
-from muster.flow.limits import failures as patterns
+from muster.flow.limits import failures
 from muster.flow.limits.failures import Failure, classify, diagnose, fingerprint, from_error, groups, mask, retry_after
 from muster.store import TROUBLE
 
@@ -117,15 +117,15 @@ ROWS = [
 def test_words_are_known_by_their_kind(stage: str, text: str, kind: str) -> None:
     failure = classify(stage, text, host="b", t=7.0)
     assert failure.kind == kind
-    known = patterns.KINDS[kind]
+    known = failures.KINDS[kind]
     assert (failure.blame, failure.counts, failure.retryable) == (known.blame, known.counts, known.tries > 0)
     assert (failure.stage, failure.host, failure.t) == (stage, "b", 7.0)
 
 
 def test_every_rule_has_a_row_that_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    rules, unneeded = patterns.RULES, []
+    rules, unneeded = failures.RULES, []
     for number, left_out in enumerate(rules):
-        monkeypatch.setattr(patterns, "RULES", rules[:number] + rules[number + 1 :])
+        monkeypatch.setattr(failures, "RULES", rules[:number] + rules[number + 1 :])
         if all(classify(stage, text).kind == kind for stage, text, kind in ROWS):
             unneeded.append(left_out)
     assert not unneeded
@@ -178,9 +178,9 @@ def test_facts_come_before_words_and_words_before_an_exit_code() -> None:
 
 def test_every_reason_of_a_lost_agent_and_every_kind_by_name_is_known() -> None:
     assert {classify("launch", "", state="lost", reason=reason).kind for reason in CUT_OFF} == {"lost"}
-    for kind, known in patterns.KINDS.items():
+    for kind, known in failures.KINDS.items():
         assert classify("work", "x", reason=kind).kind == kind
-        assert known.blame in patterns.BLAMES and known.words
+        assert known.blame in failures.BLAMES and known.words
         # A limit is waited for, and is no failure; where nothing would come of waiting it is one.
         assert known.counts or known.tries or kind == "budget"
 
@@ -207,7 +207,7 @@ def test_an_error_is_known_by_its_words_then_by_its_class(error: BaseException, 
 
 def test_what_is_kept_of_a_text_is_bounded_and_plain() -> None:
     failure = classify("work", "first words\n" + "x\n" * 500_000 + "\x1b[31mlast\x1b[0m \x07words")
-    assert len(failure.text) <= patterns.TEXT_CAP
+    assert len(failure.text) <= failures.TEXT_CAP
     assert failure.text.startswith("first words") and failure.text.endswith("last words")
 
 
@@ -217,13 +217,13 @@ def test_the_end_of_a_limit_is_taken_from_what_is_known_then_from_the_words() ->
 
     assert until("hit your limit", until=5000.0) == 5000.0
     assert (
-        until('usage_limit_reached "resets_at":1772180859, "resets_in_seconds":30') == 1000.0 + patterns.WORDS_LONGEST
+        until('usage_limit_reached "resets_at":1772180859, "resets_in_seconds":30') == 1000.0 + failures.WORDS_LONGEST
     )
     assert until('usage_limit_reached "resets_in_seconds": 30') == 1030.0
     assert until("429 Too Many Requests, retry-after: 12") == 1012.0
     assert until("You've hit your usage limit. Try again in 41 minutes 11 seconds.") == 1000 + 41 * 60 + 11
     days = "You've hit your usage limit. Try again in 3 days 4 hours 11 minutes."
-    assert until(days) == 1000 + patterns.WORDS_LONGEST, (
+    assert until(days) == 1000 + failures.WORDS_LONGEST, (
         "of what is only said it is tried from time to time whether it is true"
     )
     assert until("Rate limit reached for x. Please try again in 1.5s.") == 1001.5
@@ -323,12 +323,12 @@ def test_masking_twice_is_masking_once_and_never_makes_a_text_longer(text: str) 
     ],
 )
 def test_no_text_makes_masking_slow(unit: str) -> None:
-    text = unit * (2 * patterns.MASK_CAP)
+    text = unit * (2 * failures.MASK_CAP)
     began = time.process_time()
     masked = mask(text)
     classify("launch", text)
     assert time.process_time() - began < 3.0
-    assert len(masked) <= patterns.MASK_CAP and mask(masked) == masked
+    assert len(masked) <= failures.MASK_CAP and mask(masked) == masked
 
 
 IDS = st.text("0123456789abcdef", min_size=8, max_size=8)
@@ -359,7 +359,7 @@ def parts(draw: st.DrawFn) -> dict[str, str]:
 
 
 @several
-@given(st.sampled_from(TEMPLATES), st.sampled_from(patterns.STAGES), parts(), parts())
+@given(st.sampled_from(TEMPLATES), st.sampled_from(failures.STAGES), parts(), parts())
 def test_equal_failures_of_other_agents_paths_hosts_and_times_have_one_fingerprint(
     template: str, stage: str, one: dict[str, str], other: dict[str, str]
 ) -> None:
@@ -373,7 +373,7 @@ def test_equal_failures_of_other_agents_paths_hosts_and_times_have_one_fingerpri
 
 
 @several
-@given(st.sampled_from(sorted(patterns.KINDS)), st.sampled_from(sorted(patterns.KINDS)), PIECES, PIECES)
+@given(st.sampled_from(sorted(failures.KINDS)), st.sampled_from(sorted(failures.KINDS)), PIECES, PIECES)
 def test_different_kinds_never_share_a_fingerprint(one: str, other: str, text: str, more: str) -> None:
     keys = [fingerprint(classify("work", words, reason=kind)).key for kind, words in ((one, text), (other, more))]
     assert one == other or keys[0] != keys[1]
@@ -382,7 +382,7 @@ def test_different_kinds_never_share_a_fingerprint(one: str, other: str, text: s
 def test_a_fingerprint_has_its_version_and_says_why() -> None:
     full = fingerprint(classify("launch", "tar: x: No space left on device"))
     assert full == fingerprint(classify("harvest", "fatal: unable to write file y", host="b"))
-    assert full.version == patterns.FINGERPRINT and full.key == "1:disk-full" and "no space left" in full.why
+    assert full.version == failures.FINGERPRINT and full.key == "1:disk-full" and "no space left" in full.why
     # These are written in the runs of users: another key for the same failure needs another version.
     odd = fingerprint(classify("work", "much before\nValueError: no colour 17 in /home/ann/x\nbye", exit_code=1))
     assert odd == (1, "1:exit:9d8dee5b60eb", "exit with the line 'ValueError: no colour # in …/x'")
@@ -397,7 +397,7 @@ def test_the_codes_of_exits_are_not_masked_away() -> None:
 
 def test_the_line_that_names_the_cause_is_the_one_that_counts() -> None:
     def line(stage: str, text: str, **facts: Any) -> str:
-        return patterns.telling(classify(stage, text, **facts))
+        return failures.telling(classify(stage, text, **facts))
 
     assert line("launch", "a: ok\nsh: tmux: command not found\nerror: it failed") == "sh: tmux: command not found"
     assert line("work", "error: early\nerror: late\n\n  bye  ", exit_code=1) == "error: late"
@@ -409,7 +409,7 @@ def test_the_line_that_names_the_cause_is_the_one_that_counts() -> None:
 @given(st.sampled_from(ROWS), PIECES, PIECES)
 def test_the_telling_line_alone_has_the_same_fingerprint(row: tuple[str, str, str], before: str, after: str) -> None:
     failure = classify(row[0], f"{before}\n{row[1]}\n{after}")
-    assert fingerprint(failure._replace(text=patterns.telling(failure))) == fingerprint(failure)
+    assert fingerprint(failure._replace(text=failures.telling(failure))) == fingerprint(failure)
 
 
 # Groups
@@ -485,7 +485,7 @@ def test_it_waits_twice_as_long_each_time_with_jitter_up_to_a_bound_and_a_number
 @given(FAILURES, st.integers(-5, 10**9), st.floats(0, 1, exclude_max=True))
 def test_a_wait_is_never_negative_nor_for_ever(failure: Failure, attempt: int, rnd: float) -> None:
     wait = retry_after(failure, attempt, rnd)
-    assert wait is None or 0 < wait <= patterns.LONGEST_WAIT + patterns.SPREAD
+    assert wait is None or 0 < wait <= failures.LONGEST_WAIT + failures.SPREAD
     assert wait is None or failure.retryable
     assert attempt < 100 or wait is None
 
@@ -499,6 +499,6 @@ def test_what_would_only_fail_again_is_not_tried_again(kind: str) -> None:
 
 def test_a_limit_waits_for_its_end_and_not_all_begin_at_it() -> None:
     known = classify("work", "You've hit your limit", t=1000.0, until=4600.0)
-    assert retry_after(known, 1, 0.0) == 3600.0 and retry_after(known, 7, 0.5) == 3600.0 + patterns.SPREAD / 2
+    assert retry_after(known, 1, 0.0) == 3600.0 and retry_after(known, 7, 0.5) == 3600.0 + failures.SPREAD / 2
     assert retry_after(classify("work", "You've hit your limit", t=1000.0), 1, 0.0) == 900.0
     assert retry_after(known, 21, 0.0) is None  # an agent can print the words of one for ever

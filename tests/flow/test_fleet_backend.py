@@ -1,4 +1,4 @@
-"""The fleet as the field of a run."""
+"""The fleet as the backend of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Fleet:
 
 
 def _tallied(fleet: _Fleet, first: dict[str, Any], spoken: int) -> Any:
-    made = object.__new__(fleet_backend.FleetField)
+    made = object.__new__(fleet_backend.FleetBackend)
     made.fleet = fleet  # type: ignore[assignment]
     made.rest = lambda seconds: None  # type: ignore[method-assign]
     return made._tallied(SimpleNamespace(status=SimpleNamespace(usage=first)), spoken).usage

@@ -816,7 +816,7 @@ def test_garbage_in_its_state_is_as_if_it_were_not_there(
     for step in steps:
         trace.step(step)
     told: Any = trace.one.to_json(trace.now)
-    for where in (told, told["purse"], told["purse"]["run"]):
+    for where in (told, told["budget"], told["budget"]["run"]):
         for key in data.draw(st.lists(st.sampled_from(sorted(where)), max_size=4)):
             where[key] = data.draw(JSON)
     now = trace.now

@@ -724,7 +724,7 @@ def begun(world: World, tests: dict[str, str], base: str = "") -> tuple[Fleet, I
     outcome = {"passing": "passed", "failing": "failed"}
     standings = [FunctionResult(one, tests[one.id], {one.id: [outcome[tests[one.id]]]}) for one in found]
     fleet = Fleet(world.env, str(world.repo))
-    return fleet, ImproveRequest(start.Wish(spec, "", (), [])), run, Baseline(base, tuple(standings), (), 1)
+    return fleet, ImproveRequest(start.MapRequest(spec, "", (), [])), run, Baseline(base, tuple(standings), (), 1)
 
 
 def commit(world: World, files: dict[str, str | None]) -> str:
@@ -1072,7 +1072,7 @@ def test_a_dirty_or_detached_repository_and_a_base_that_moved_are_said(shop: Wor
 
 def test_the_prompt_equals_the_golden_file() -> None:
     """Prompts change on purpose only: MUSTER_GOLDEN=1 writes the file again."""
-    wish = ImproveRequest(start.Wish(Spec(Address(""), "claude"), "", (), []), args=("-q",))
+    wish = ImproveRequest(start.MapRequest(Spec(Address(""), "claude"), "", (), []), args=("-q",))
     block = Cited("total-1", "# What was sold in a month.\ntill total --month 2026-12")
     name = "tests/test_totals.py::test_total_of_a_month"
     function = Function(name, "tests/test_totals.py", 10, 18, "", (name,), (), (block,))

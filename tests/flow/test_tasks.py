@@ -29,7 +29,7 @@ def test_an_object_may_name_its_item() -> None:
 
 
 def test_a_field_that_is_no_name_is_refused() -> None:
-    with pytest.raises(UsageError, match="line 2: 'a b' is not a name"):
+    with pytest.raises(UsageError, match="line 2: 'a b' is not a valid field name"):
         items('x\n{"a b": 1}')
 
 

@@ -169,7 +169,7 @@ def tell(args: argparse.Namespace, done: Reduced) -> int:
     run, delivered, counts = done.run, done.delivery, funnel.funnel(done.run)
     _print(args, done, counts)
     # How the agents of a map ended was the exit code of the map.
-    bad = start.code(delivery.outcomes(run)) if run.info.kind == "improve" else 0
+    bad = start.exit_code(delivery.outcomes(run)) if run.info.kind == "improve" else 0
     lacking = not delivered.commit and (delivered.left_out or counts["refused"])
     return bad or (1 if done.unfinished or lacking else 0)
 

@@ -36,7 +36,7 @@ goes on with it. Ctrl-C lets the agents that run come to their end, a second one
 REST = "ARGS"
 #: Events that people are told of as they are; of the others they see what comes of them.
 TOLD = frozenset(
-    "baseline plan scouted gathered again paused resumed draining stopping alert question canary held slowed left returned "
+    "baseline plan scouted gathered again paused resumed draining stopping alert question canary idle slowed abandoned returned "
     "reduce-ranked reduce-check reduce-conflict reduce-ejected reduce-redundant reduce-full reduce-nothing".split()
 )
 #: How old the page of a run may become.
@@ -126,7 +126,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     }
     items = tasks.items(_text(args.items))
     request = api.map_request(fleet, items, **options)
-    start.check(fleet, request)
+    start.validate(fleet, request)
     expected = start.estimate(fleet, request)[0]
     if args.dry_run:
         return _dry(args, request, expected)
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
         begun.append(run)
         display.follow(run.folder)
         if not args.json:
-            over = start.over(run)
+            over = start.is_over(run)
             word = "run" if new else "this is all done: run" if over else "going on with run"
             render.note(f"{word} {run.name}: {tasks.counted(len(items), 'task')} (muster runs show {run.name})")
             if not over:
@@ -166,7 +166,7 @@ def run(args: argparse.Namespace, fleet: Fleet) -> int:
     if waiting and not args.json:
         more = f", and {len(waiting) - 1} more" if waiting[1:] else ""
         render.note(f"you can talk to {waiting[0]}{more}: muster start {waiting[0]}; muster connect {waiting[0]}")
-    return start.code(outcomes) if done == total else 1
+    return start.exit_code(outcomes) if done == total else 1
 
 
 def _text(path: str) -> str:
@@ -256,7 +256,7 @@ class Display:
             return
         self.last = time.monotonic()
         width = shutil.get_terminal_size().columns
-        render.live(self.line(scheduler, scheduler.field.now())[: width - 1])
+        render.live(self.line(scheduler, scheduler.backend.now())[: width - 1])
 
     def _page(self, last: bool = False) -> None:
         """At most every `PAGE_SECONDS`; between two events it may wait for that, and then it has both."""

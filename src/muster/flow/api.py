@@ -77,22 +77,22 @@ def map(fleet: Fleet, items: Iterable[Item], **options: Unpack[MapOptions]) -> R
     Raises UsageError before anything is made if an option is wrong, and KeyboardInterrupt if a person ended the run (Ctrl-C, `runs stop`).
     """
     request = map_request(fleet, items, **options)
-    start.check(fleet, request)
+    start.validate(fleet, request)
     warn: Callable[[str], None] = options.get("on_warning", lambda words: None)
     for reason in start.unusable(fleet, request.places):
         warn(f"{reason}; nothing is launched there until that changes")
-    run, new = start.directory(fleet, request)
-    if not start.over(run):
+    run, new = start.open_run(fleet, request)
+    if not start.is_over(run):
         with run.holding():
             pass  # another process that runs it is named before anything else is said
     if on_begin := options.get("on_begin"):
         on_begin(run, new)
-    if not start.go(fleet, request, run, *_callbacks(options)):
+    if not start.run_map(fleet, request, run, *_callbacks(options)):
         raise KeyboardInterrupt
     return run
 
 
-def map_request(fleet: Fleet, items: Iterable[Item], **options: Unpack[MapOptions]) -> start.Wish:
+def map_request(fleet: Fleet, items: Iterable[Item], **options: Unpack[MapOptions]) -> start.MapRequest:
     """Return what `map` does with these options as one value."""
     kind = options.get("type") or fleet.default_type("give a type; muster doctor shows what is installed")
     name = options.get("name", "")
@@ -108,7 +108,7 @@ def map_request(fleet: Fleet, items: Iterable[Item], **options: Unpack[MapOption
         timeout=options.get("timeout", 0.0),
         permissions=options.get("permissions", "ask"),
     )
-    return start.Wish(
+    return start.MapRequest(
         spec,
         options.get("prompt", ""),
         tuple(options.get("args", ())),
@@ -275,7 +275,7 @@ def _reduce_request(fleet: Fleet, kind: str, options: ReduceOptions, tutorial: s
     return _request(fleet, map_request(fleet, (), **agents), options, tutorial)
 
 
-def _request(fleet: Fleet, agents: start.Wish, options: ReduceOptions, tutorial: str = "") -> ImproveRequest:
+def _request(fleet: Fleet, agents: start.MapRequest, options: ReduceOptions, tutorial: str = "") -> ImproveRequest:
     """Return the options, then `[improve]` of the configuration, as one value."""
     section = fleet.config.section("improve")
     tutorial = tutorial or str(section.get("tutorial", ""))

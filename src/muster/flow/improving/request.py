@@ -14,7 +14,7 @@ from ..suite.execute import PYTEST
 
 
 class ImproveRequest(NamedTuple):
-    map: start.Wish
+    map: start.MapRequest
     """The agents, without items."""
     paths: tuple[str, ...] = ()
     """Files and folders of the tests; all tests if there are none."""

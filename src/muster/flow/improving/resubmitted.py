@@ -7,7 +7,7 @@ import time
 from ... import Fleet
 from ...errors import MusterError, Unreachable
 from ..mapping import start
-from ..mapping.fleet_backend import FleetField
+from ..mapping.fleet_backend import FleetBackend
 from ..run import results
 from ..run.directory import Run
 from ..run.records import Outcome
@@ -20,7 +20,7 @@ def take(fleet: Fleet, request: ImproveRequest, run: Run, say: start.Say) -> lis
     Only agents that still exist, and whose task did not end as ok, are looked at.
     """
     agent_type = fleet.type(request.map.spec.type)
-    backend = FleetField(fleet, run, request.map.spec, speaks=agent_type.speaks, keep=True)
+    backend = FleetBackend(fleet, run, request.map.spec, speaks=agent_type.speaks, keep=True)
     ended = {}
     for task in run.tasks():
         attempts = run.attempts(task.id)
@@ -29,7 +29,7 @@ def take(fleet: Fleet, request: ImproveRequest, run: Run, say: start.Say) -> lis
     taken = []
     for place in request.map.places if ended else ():
         try:
-            view = backend.look(place)
+            view = backend.poll(place)
         except Unreachable:
             continue
         for name, status in view.agents.items():

@@ -84,7 +84,7 @@ def was_stopped(run: Run) -> bool:
 
 def reopen(run: Run) -> None:
     """Open a finished run again that was stopped, or that lacked budget. The caller holds the run."""
-    if run.finished() and (was_stopped(run) or not start.over(run)):
+    if run.finished() and (was_stopped(run) or not start.is_over(run)):
         os.unlink(run.path("finished.json"))
 
 

@@ -109,7 +109,7 @@ def _run_agents(fleet: Fleet, request: ImproveRequest, run: Run, say: start.Say,
         return False
     # Questions to an integrator that a kill left open are for `reduce`, which may ask another type.
     own = [task.id for task in run.tasks() if verify.is_work(task)]
-    done = start.work(fleet, request.map, run, say, shown, only=own, reopen=True)
+    done = start.run_tasks(fleet, request.map, run, say, shown, only=own, reopen=True)
     escalations.record(fleet.home, run)
     return done and not _is_stopped(run)
 

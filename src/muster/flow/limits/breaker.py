@@ -1,4 +1,4 @@
-"""Pauses launching when many attempts fail in the same way, on one host or on all, and lets one task find out whether that is over."""
+"""Pauses launching when many attempts fail alike, on one host or on all, and lets one task (the canary) find out whether that is over."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, NamedTuple
 
 from .failures import CAUSES, LAUNCHING, STAGES, Failure, cause, diagnose, fingerprint, moment, telling
 
-#: Whatever went well before: so many times `n` failures with hardly anything else among them are too many.
+#: ROW * `n` failures in a row, with at least ROW_SHARE of failures among them, are too many, whatever went well before.
 ROW, ROW_SHARE = 2, 0.8
 ORDER = {stage: place for place, stage in enumerate(STAGES)}
 
 
 class Alert(NamedTuple):
-    """A pause has begun, goes on or is over."""
+    """A change of a pause, for people."""
 
     state: str
     cause: str
-    """`code`, `environment` or `limits`: what is to be looked at."""
+    """Where to look: `code`, `environment` or `limits`."""
     text: str
-    """For people: the diagnosis, and what follows."""
+    """The diagnosis, and what follows from it."""
 
 
 class Pause:
-    """`open`: launch nothing, until `canary` says that one task may be. `canary`: wait for that one, `flying`. `stopped`: too many of
-    them have failed. `stage` is what a canary must pass.
+    """A pause of launching. Its state is `open` (nothing is launched until a canary may be), `canary` (the task `flying` is finding out)
+    or `stopped` (too many canaries failed). A canary must pass `stage`.
     """
 
     def __init__(self, since: float, stage: str, key: str, cause: str, diagnosis: str) -> None:
@@ -35,17 +35,17 @@ class Pause:
         self.canaries = 0
 
     def canary(self, now: float, task: str, seconds: float) -> bool:
-        """Whether this task may find out; True for one, after the pause, and then not before its end was told."""
+        """Return whether this task may be the canary: one task may, after the pause, and the next only when that one has ended."""
         if self.state != "open" or not task:
             return False
-        self.since = min(self.since, now)  # a clock that was set back must not keep it open for ever
+        self.since = min(self.since, now)  # a clock that was set back must not extend the pause
         if now - self.since < seconds * 2 ** min(self.canaries, 6):
             return False
         self.state, self.flying = "canary", task
         return True
 
     def landed(self, now: float, failed: bool, most: int, host: str | None) -> Alert:
-        """The canary has not shown that it is over."""
+        """The canary has ended without showing that the trouble is over."""
         self.state, self.since, self.flying = "open", now, ""
         what, then = "the canary found nothing out", "launching still pauses"
         if failed:
@@ -71,45 +71,45 @@ class Pause:
         pause.state = words["state"]
         pause.flying = words.get("flying", "") if pause.state == "canary" else ""
         if pause.state == "canary" and not pause.flying:
-            pause.state = "open"  # nobody would ever tell of its end
+            pause.state = "open"  # without the task, its end would never be known
         canaries = data.get("canaries")
         pause.canaries = min(max(canaries, 0), 100) if isinstance(canaries, int) else 0
         return pause
 
 
 class Breaker:
-    """One run's. Where other hosts go well, only those at fault are paused, each with canaries of its own."""
+    """The breaker of one run. While other hosts do well, only the hosts at fault are paused, each with its own canaries."""
 
     def __init__(
         self, n: int = 5, within: float = 600.0, pause: float = 60.0, max_canaries: int = 3, share: float = 0.5
     ) -> None:
         self.n, self.within, self.seconds, self.max_canaries = max(1, n), within, pause, max(1, max_canaries)
-        #: Of the attempts that came as far, there, so many must have failed: a few failures among many successes are no pattern.
+        #: The share of attempts that must have failed: a few failures among many successes are no pattern.
         self.share = share
         self.pauses: dict[str | None, Pause] = {}
-        """By host; that of None is of all of them."""
+        """By host; the pause of None concerns all hosts."""
         self._failures: deque[tuple[Failure, str]] = deque(maxlen=max(200, 4 * self.n))
         self._successes: deque[tuple[float, str, str]] = deque(maxlen=max(1000, 8 * self.n))
 
     def allows(self, host: str = "") -> bool:
-        """Whether anything may be launched there; a canary is asked for with `canary`."""
+        """Return whether agents may be launched on a host, apart from canaries."""
         return bool(self.allowed((host,)))
 
     def allowed(self, hosts: Sequence[str]) -> Sequence[str]:
-        """Those of the hosts on which it may."""
+        """Return the hosts on which agents may be launched."""
         if not self.pauses:
             return hosts
         return [] if None in self.pauses else [host for host in hosts if host not in self.pauses]
 
     def hopeless(self, hosts: Sequence[str]) -> str:
-        """Why nothing will be launched on any of the hosts any more; empty when something may."""
+        """Say why nothing will ever be launched on any of the hosts; empty if something may."""
         if not self.pauses:
             return ""
         found = [self.pauses.get(None) or self.pauses.get(host) for host in hosts]
         return found[0].diagnosis if found and found[0] and all(one and one.state == "stopped" for one in found) else ""
 
     def canary(self, now: float, task: str, hosts: Sequence[str]) -> Sequence[str]:
-        """The hosts on one of which this task may be launched, to find out; mostly none."""
+        """Return the hosts on which this task may be launched as a canary; usually none."""
         for host in [None] if None in self.pauses else list(self.pauses):
             if host is None:
                 where: Sequence[str] = [one for one in hosts if one not in self.pauses] or hosts
@@ -120,11 +120,11 @@ class Breaker:
         return []
 
     def failed(self, failure: Failure, now: float, task: str = "") -> Alert | None:
-        """An attempt of `task` has failed; what follows, if anything does. What does not count opens nothing."""
+        """Take in a failed attempt, and return the change that follows, if any. A failure that does not count never begins a pause."""
         if not failure.counts:
-            # A canary that met a limit has found nothing out: the next one may go, and this one was none.
+            # A canary that met a limit has found nothing out.
             return self.withdrawn(now, task)
-        # The line that tells is all that counts here, and all that is saved.
+        # Only the telling line is used from here on, so only that is saved.
         kept = failure._replace(text=telling(failure), t=now)
         key = fingerprint(kept).key
         closed = None
@@ -139,7 +139,7 @@ class Breaker:
         return self._tripped(now) if self.allows(failure.host) else None
 
     def succeeded(self, host: str, now: float, task: str = "", stage: str = STAGES[-1]) -> Alert | None:
-        """An attempt has passed `stage`; told of more than one stage, a canary is believed as soon as it is past the one at fault."""
+        """An attempt has passed `stage`. A canary ends its pause when it has passed the stage at fault."""
         where, pause = self._flown(task)
         if pause:
             return None if _after(pause.stage, stage) else self._close(where, pause, "the canary went well")
@@ -147,12 +147,12 @@ class Breaker:
         return None
 
     def withdrawn(self, now: float, task: str) -> Alert | None:
-        """A canary ended without saying anything: it was not launched, was cancelled, or met a limit. Any other task is none."""
+        """A canary has found nothing out: it was not launched, was cancelled, or met a limit. Other tasks are ignored."""
         host, pause = self._flown(task)
         return pause.landed(now, False, self.max_canaries, host) if pause else None
 
     def lift(self) -> None:
-        """A person says to go on."""
+        """Go on because a person says so."""
         self.pauses.clear()
         self._forget(None)
 
@@ -167,7 +167,7 @@ class Breaker:
         )
 
     def _forget(self, host: str | None) -> None:
-        """It counts from nothing again."""
+        """Start counting anew."""
         if host is None:
             self._failures.clear()
             self._successes.clear()
@@ -177,9 +177,9 @@ class Breaker:
         self._failures.extend(kept)
 
     def _tripped(self, now: float) -> Alert | None:
-        """Whether the newest failure makes it too many of one kind: the same fingerprint, or the same stage and host."""
+        """Begin a pause if the newest failure makes too many of one kind: of the same fingerprint, or of the same stage and host."""
         newest, key = self._failures[-1]
-        # Of a host that is paused already nothing new is learned.
+        # A paused host tells nothing new.
         recent = [
             one for one in self._failures if 0 <= now - one[0].t <= self.within and one[0].host not in self.pauses
         ]
@@ -198,11 +198,11 @@ class Breaker:
     def _judge(
         self, failures: list[Failure], share: float, well: list[tuple[float, str, str]], key: str, now: float
     ) -> Alert | None:
-        """Whether these are too many beside what went well in the same time; if so, those at fault are paused."""
+        """Begin a pause of the hosts at fault if these failures are too many compared with what went well at the same time."""
         hosts = dict.fromkeys(one.host for one in failures)
         stage = max((one.stage for one in failures), key=STAGES.index)
         came = [host for _, host, passed in well if not _after(stage, passed)]
-        # What happens on several hosts may happen on any: to count only where it did would find it everywhere it looks.
+        # What fails on several hosts may fail on any, so all hosts count: else every chosen host would look bad.
         came_there = sum(host in hosts or len(hosts) > 1 for host in came)
         if len(failures) < share * (len(failures) + came_there):
             return None
@@ -211,7 +211,7 @@ class Breaker:
         blame = cause(failures, bool(good))
         diagnosis = diagnose(failures, len(failures) + came_there)
         if not key and not theirs and stage not in LAUNCHING:
-            return None  # each failed in its own way, and nothing says that it is this host that is at fault
+            return None  # each failed differently, and nothing shows that this host is at fault
         at_fault: list[str | None] = [*hosts] if theirs else [None]
         for host in at_fault:
             self.pauses[host] = Pause(now, stage, key, blame, diagnosis)
@@ -225,7 +225,7 @@ class Breaker:
         }
 
     def restore(self, data: object) -> None:
-        """Go on from what `to_json` gave; what is not readable is as if it had not been."""
+        """Restore from `to_json`. Invalid parts are ignored."""
         self.lift()
         if not isinstance(data, dict):
             return
@@ -245,7 +245,7 @@ class Breaker:
 
 
 def _on(hosts: Sequence[str | None]) -> str:
-    """Where it is, for people; nothing when it is everywhere."""
+    """Return " on HOSTS" for a message; empty if all hosts are meant."""
     names = [host or "this machine" for host in hosts if host is not None]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f" on {', '.join(names[:5])}{more}" if names else ""

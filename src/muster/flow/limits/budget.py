@@ -1,8 +1,7 @@
-"""What a run has used up, what its budgets leave, and what the next agent is expected to take. Totals come in, decisions and words go
-out; nothing here knows a price, a client or a clock.
+"""What a run has used, what its budgets leave, and what the next agent is expected to cost. Pure: totals and times come in.
 
-A budget is hard: who asks `over` after each measurement and stops what it names spends at most what the agents in flight can spend
-between two measurements beyond it; and when no attempt takes more than was expected of it, nothing at all.
+A budget is hard. Whoever calls `over` after each measurement and stops what it names overspends at most by what the running agents use
+between two measurements, and not at all if no attempt costs more than expected.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from typing import Any, NamedTuple
 from ..run.tasks import counted
 from .limits import Limits, a_dict, a_list, amount, fits, is_number, known, number, span, word
 
-#: What agents use up, and the governor measures by asking. Seconds of the run it can tell by itself.
+#: What agents use, as their hosts report it. The seconds of the run are counted here.
 UNITS = ("dollars", "tokens")
-#: What is added up of a day beyond them; of agents only how many were launched.
+#: The totals of a day; `agents` is how many were launched.
 DAY_UNITS = (*UNITS, "seconds", "agents")
-#: So long may nobody be able to say how much of a budget is spent, for one torn file is no reason to stop a run.
+#: Seconds for which usage may be unknown before a budget counts as exceeded: one damaged file must not stop a run.
 UNKNOWN_SECONDS = 60.0
-#: Attempts by which the cost of the next is judged.
+#: How many attempts the expected cost is computed from.
 COSTS_KEPT = 100
 
 
 class Spend(NamedTuple):
-    """What was used up. None is not known, which is not nothing; an agent that has used nothing yet has used 0."""
+    """What was used. None is unknown, which is not the same as 0."""
 
     dollars: float | None = 0.0
     tokens: float | None = 0
@@ -38,19 +37,19 @@ UNKNOWN = Spend(None, None, None)
 
 
 class Breach(NamedTuple):
-    """A budget that is spent. `scope` is run, day, task or progress, the last for money that was spent without any."""
+    """A budget that is spent. Its scope is run, day, task, or progress: money was spent without results."""
 
     scope: str
     unit: str
     used: float | None
     limit: float
-    """What is kept back is taken off."""
+    """Without the reserved share."""
     words: str
     task: str = ""
 
 
 class _Meter:
-    """A total that only grows, and since when nobody can say how far it has."""
+    """A total that only grows, and since when it is unknown."""
 
     def __init__(self, used: float = 0.0, unknown_since: float | None = None) -> None:
         self.used = used
@@ -63,7 +62,7 @@ class _Meter:
             self.unknown_since = now
 
 
-class _Budget(NamedTuple):
+class _Line(NamedTuple):
     scope: str
     unit: str
     meter: _Meter
@@ -81,7 +80,7 @@ class _Cost(NamedTuple):
     progress: bool
 
 
-class Purse:
+class Budget:
     def __init__(self, limits: Limits, now: float) -> None:
         self.limits = limits
         self.launched = 0
@@ -91,10 +90,10 @@ class Purse:
         self._day = ""
         self._tasks: dict[tuple[str, str], _Meter] = {}
         self._costs: deque[_Cost] = deque(maxlen=COSTS_KEPT)
-        # By unit, what is known of the costs so far: they are asked for more often than one is added
+        # Mean and median cost by unit, cached: they are read more often than they change
         self._known: dict[str, tuple[float, float]] = {}
         self._ended_unseen = 0
-        # Of the last progress: what was spent by then, and the most agents at once since
+        # What was spent when the last progress was made, and the most agents at once since
         self._mark = dict.fromkeys(UNITS, 0.0)
         self._peak = 1
 
@@ -115,7 +114,7 @@ class Purse:
         self._ended_unseen = 0
 
     def took(self, launched: int, running: int) -> None:
-        """So many were launched, and so many are at work now with them."""
+        """Count launched agents; `running` is how many are at work now, including them."""
         self.launched += launched
         self._today["agents"].used += launched
         self._peak = max(self._peak, running)
@@ -135,9 +134,10 @@ class Purse:
         return max(0.0, now - self._began)
 
     def expected(self, unit: str) -> float | None:
-        """What one attempt comes to, in dollars or tokens; None is not known.
+        """Return what one attempt costs, in dollars or tokens; None is unknown.
 
-        The mean of those that ended, before that what was stated; and not less than what each one launched has used already.
+        It is the mean of the attempts that ended, or else the expectation from former runs, but at least what each launched agent has
+        used so far.
         """
         if unit not in UNITS:
             return None
@@ -146,8 +146,8 @@ class Purse:
         return max(mean, so_far) or None
 
     def slots(self, now: float, running: int) -> float:
-        """How many more agents all budgets pay for, if each of those in flight costs as much as is expected of one."""
-        return min((self._slots(budget, running) for budget in self._budgets(now)), default=math.inf)
+        """Return how many more agents the budgets pay for if each running one costs as much as expected."""
+        return min((self._slots(budget, running) for budget in self._lines(now)), default=math.inf)
 
     def attempts_left(self) -> float:
         run, day = self.limits.attempts, self.limits.day_agents
@@ -155,14 +155,14 @@ class Purse:
         return min(left, max(0, day - self._today["agents"].used)) if day else left
 
     def over(self, now: float) -> list[Breach]:
-        """Budgets that are exceeded, or of which nobody has been able to say for a while whether they are; and the breaker."""
-        budgets = [*self._budgets(now), *self._task_budgets()]
+        """Return the budgets that are exceeded, or whose usage has been unknown for too long, and the money spent without progress."""
+        budgets = [*self._lines(now), *self._task_lines()]
         return [breach for budget in budgets if (breach := self._exceeded(now, budget))] + self.tripped()
 
     def closed(self, now: float) -> list[Breach]:
-        """Budgets that let no agent start any more, even when none is in flight."""
+        """Return the budgets that allow no agent any more, even if none is running."""
         found = []
-        for budget in self._budgets(now):
+        for budget in self._lines(now):
             each = self.expected(budget.unit) or 0.0
             if fits(budget.left, each) < 1:
                 words = f"{self._whose(budget)}: {amount(budget.unit, budget.left)} left"
@@ -180,7 +180,7 @@ class Purse:
         return found
 
     def tripped(self) -> list[Breach]:
-        """The breaker: in dollars, or in tokens where nobody knows what an attempt costs."""
+        """Return the breach for money spent without results: in dollars, or in tokens if the cost of an attempt is unknown."""
         for unit, meter in self._run.items():
             typical = self._cost(unit)[1] or getattr(self.limits, f"expected_{unit}")
             if not typical or not self.limits.breaker:
@@ -201,8 +201,8 @@ class Purse:
         return min((moment for moment in moments if moment > now), default=None)
 
     def why(self, now: float, running: int) -> str:
-        """Which budget pays for no more."""
-        budget = min(self._budgets(now), key=lambda budget: self._slots(budget, running), default=None)
+        """Say which budget prevents another launch."""
+        budget = min(self._lines(now), key=lambda budget: self._slots(budget, running), default=None)
         if budget is None:
             return ""
         if budget.meter.unknown_since is not None:
@@ -213,31 +213,31 @@ class Purse:
 
     # Budgets
 
-    def _budgets(self, now: float) -> Iterator[_Budget]:
-        """Those of the run and of the day."""
+    def _lines(self, now: float) -> Iterator[_Line]:
+        """Yield the budgets of the run and of the day."""
         limits = self.limits
         for unit, meter in self._run.items():
             if limit := getattr(limits, unit):
-                yield _Budget("run", unit, meter, limit * limits.share)
+                yield _Line("run", unit, meter, limit * limits.share)
         if limits.seconds:
-            yield _Budget("run", "seconds", _Meter(self.seconds(now)), limits.seconds * limits.share)
+            yield _Line("run", "seconds", _Meter(self.seconds(now)), limits.seconds * limits.share)
         for unit, meter in self._today.items():
-            # Who has as many agents as may be launched lets them come to their end.
+            # When all agents of a day are launched, the running ones may go on.
             if unit != "agents" and (limit := getattr(limits, f"day_{unit}")):
-                yield _Budget("day", unit, meter, limit)
+                yield _Line("day", unit, meter, limit)
 
-    def _task_budgets(self) -> Iterator[_Budget]:
+    def _task_lines(self) -> Iterator[_Line]:
         for (task, unit), meter in self._tasks.items():
             if limit := getattr(self.limits, f"task_{unit}"):
-                yield _Budget("task", unit, meter, limit, task)
+                yield _Line("task", unit, meter, limit, task)
 
-    def _slots(self, budget: _Budget, running: int) -> float:
+    def _slots(self, budget: _Line, running: int) -> float:
         if budget.meter.unknown_since is not None:
             return 0
-        # One that ended after the last measurement may have used what that does not show.
+        # An attempt that ended after the last measurement may have used more than that shows.
         return fits(budget.left, self.expected(budget.unit) or 0.0) - running - self._ended_unseen
 
-    def _exceeded(self, now: float, budget: _Budget) -> Breach | None:
+    def _exceeded(self, now: float, budget: _Line) -> Breach | None:
         scope, unit, meter, limit, task = budget
         if meter.used >= limit:
             return Breach(
@@ -248,15 +248,15 @@ class Purse:
             return Breach(scope, unit, None, limit, f"{self._whose(budget)}: not known how much is used{hint}", task)
         return None
 
-    def _whose(self, budget: _Budget) -> str:
+    def _whose(self, budget: _Line) -> str:
         whose = f"task {word(budget.task)}" if budget.scope == "task" else f"the {budget.scope}"
         kept = f" ({self.limits.reserve:.0%} kept back)" if budget.scope == "run" and self.limits.reserve else ""
         return f"budget of {whose} {amount(budget.unit, budget.limit)}{kept}"
 
     def _cost(self, unit: str) -> tuple[float, float]:
-        """The mean of the attempts that ended, and the middle of those that brought a result; 0 is not known.
+        """Return the mean cost of the attempts that ended, and the median of those with a result; 0 is unknown.
 
-        Those that cost nothing, as failed launches do, say nothing about the next.
+        Attempts that cost nothing, such as failed launches, do not count.
         """
         if unit not in self._known:
             costs = [cost for cost in self._costs if getattr(cost, unit)]
@@ -265,11 +265,11 @@ class Purse:
             self._known[unit] = sum(getattr(cost, unit) for cost in costs) / max(1, len(costs)), middle
         return self._known[unit]
 
-    # What is kept
+    # State
 
     def to_json(self, now: float) -> dict[str, Any]:
         return {
-            # Time in which nobody was there to launch anything does not count.
+            # Time in which no process worked on the run does not count.
             "seconds": self.seconds(now),
             "launched": self.launched,
             "run": {unit: [meter.used, meter.unknown_since] for unit, meter in self._run.items()},
@@ -313,20 +313,20 @@ def _meters(data: Any, now: float, units: Sequence[str] = UNITS) -> dict[str, _M
 
 
 class Estimate(NamedTuple):
-    """What so many tasks come to if each takes one attempt of the mean; None is not known."""
+    """What a number of tasks costs if each takes one average attempt; None is unknown."""
 
     dollars: float | None
     tokens: float | None
     seconds: float | None
     most_dollars: float | None
-    """Where budgets stop it; None when they do not."""
+    """The amount at which budgets stop the run; None if no budget does."""
     tasks_paid: int | None
-    """How many of the tasks the run's budgets pay for; None when they set no end, or it is not known where."""
+    """How many tasks the run's budgets pay for; None if there is no budget, or the cost is unknown."""
     words: str
 
 
 def estimate(tasks: int, limits: Limits, mean: Spend = UNKNOWN) -> Estimate:
-    """`mean` is what one attempt takes, by whatever is known of such ones."""
+    """Estimate what `tasks` tasks cost; `mean` is the average attempt."""
     at_once = max(1, min(tasks, limits.max_agents))
     dollars, tokens, seconds = (known(value) for value in mean[:3])
     stops = [limits.dollars and limits.dollars * limits.share, limits.day_dollars]

@@ -1,5 +1,6 @@
-"""On which hosts new agents fit, by memory, load and disk as last measured, and by what was launched too lately to be measured.
-What it is told is all it knows: it asks no host, and None is a thing that holds nothing back.
+"""Chooses the hosts on which new agents fit, by memory, load and disk as last measured and by what was launched since. Asks no host.
+
+A None measurement sets no limit.
 """
 
 from __future__ import annotations
@@ -12,57 +13,58 @@ from typing import Any, NamedTuple
 
 from .limits import Limits, a_list, fits, is_number, size, word
 
-#: So old is a new agent before a measurement of its host shows all of it; how busy it keeps the host is seen sooner.
+#: Seconds after its launch until a measurement shows all that an agent takes, and until it shows the load.
 SETTLE_SECONDS = 10.0
 BUSY_SECONDS = 3.0
-#: What a host of which nothing is known is thought to have room for when hosts are compared; it is not held to it.
+#: The room of a host without measurements when hosts are compared; it sets no limit.
 SLOTS_UNKNOWN = 8
 YOUNG_MAX = 10_000
 
 
 class HostLoad(NamedTuple):
-    """A host as last measured."""
+    """The last measurement of a host."""
 
     name: str
     cores: float | None = None
     load: float | None = None
-    """Of one minute, or what wants to run now, if that is less: all cores together."""
+    """The load of one minute, or the number of processes that are ready to run now if that is lower; of all cores together."""
     memory_free: float | None = None
     disk_free: float | None = None
     running: int | None = None
-    """Agents of this run that were launched there and are not gone."""
+    """Agents of this run on the host."""
     reachable: bool = True
     at: float | None = None
-    """When it was measured; None is now."""
+    """When it was measured; None means now."""
 
 
 class _Slots(NamedTuple):
-    """How many more agents fit on a host, by one measurement."""
+    """How many more agents fit on a host by one measurement."""
 
     host: HostLoad
     limits: Limits
     room: float
-    """By memory and disk."""
+    """By memory and disk, whichever is less."""
     scarce: str
-    """Which of them is the less."""
+    """Which of the two that is."""
     load: float
     free: float
-    """By all of them."""
+    """By memory, disk and load together."""
 
 
-class Places:
+class Capacity:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        # Of each host, when the agents were launched that a measurement may not show yet
+        # When the agents were launched that a measurement may not show yet, by host
         self._young: dict[str, deque[float]] = {}
-        # Of each host what followed from its last measurement: one is asked for a thousand times
+        # The result for the last measurement of each host, cached: it is used a thousand times
         self._kept: dict[str, _Slots] = {}
         self._short: list[str] = []
 
     def take(self, now: float, count: int, hosts: Sequence[HostLoad], idle: bool) -> list[str]:
-        """The hosts of up to `count` new agents, which count as launched: always where most room is left, so that hosts come to have
-        about as much. Where only load is in the way and the run is idle, one is placed all the same: the load may be somebody else's
-        and stay, and a run may be slow but does not stand still.
+        """Return the hosts for up to `count` new agents, and count these as launched.
+
+        Each agent goes to the host with the most room, so that the hosts fill evenly. If only load is in the way and the run is idle,
+        one agent is placed all the same: the load may come from others and last, and a slow run is better than none.
         """
         self._short = []
         ranked: list[tuple[float, int, int, float]] = []
@@ -104,17 +106,17 @@ class Places:
         return names
 
     def next(self, now: float) -> float | None:
-        """When the oldest of the young ones is old enough to be measured."""
+        """Return when a measurement will show the next of the newly launched agents."""
         grown = [moment + SETTLE_SECONDS for moments in self._young.values() for moment in moments]
         return min((moment for moment in grown if moment > now), default=None)
 
     def why(self) -> str:
-        """What was in the way of more, the last time."""
+        """Say why the last `take` placed no more agents."""
         more = len(self._short) - 3
         return f"no room: {'; '.join(self._short[:3]) or 'no host answers'}" + (f"; {more} more" if more > 0 else "")
 
     def to_json(self) -> list[list[Any]]:
-        # All of them: how long one counts as young depends on when its host was measured last.
+        # All of them: how long each counts depends on when its host is measured next.
         return sorted([moment, name] for name, moments in self._young.items() for moment in moments)
 
     def restore(self, data: Any, now: float) -> None:
@@ -134,8 +136,10 @@ class Places:
         return _Slots(host, limits, room, scarce, load, min(room, load))
 
     def _young_since(self, now: float, host: HostLoad) -> tuple[int, int]:
-        """Agents launched there that the measurement does not show yet, and those of them that it does not show as load. Those
-        that are gone already take no room."""
+        """Return how many agents the measurement does not show yet, and how many of them it does not show as load.
+
+        Agents that are gone already do not count.
+        """
         moments = self._young[host.name]
         measured = now if host.at is None else min(now, host.at)
         while moments and moments[0] <= measured - SETTLE_SECONDS:

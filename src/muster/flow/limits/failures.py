@@ -1,7 +1,7 @@
-"""Failures of a run, understood: what kind each one is, which are the same, when launching must pause, what is tried again when.
+"""Classifies failures: of what kind each is, which are alike, what is to blame, and when a task is tried again.
 
-Pure: the time and random numbers come in as parameters. It knows nothing of runs, agents or hosts but the words that were said, and
-those are hostile input: bounded, never executed, and no word of an agent makes a task wait or be tried again for ever.
+Pure: time and random numbers come in. The texts of failures are hostile input: they are bounded and never executed, and no text of an
+agent can make a task wait or be retried for ever.
 """
 
 from __future__ import annotations
@@ -16,44 +16,44 @@ from ...cast import strip
 from ...errors import MusterError, NotFound, Refused, Stuck, TimedOut, Unreachable, UsageError
 
 STAGES = ("plan", "create", "launch", "start", "work", "result", "harvest", "stop")
-#: Until here an agent has done nothing for its task.
+#: The stages before an agent works on its task.
 LAUNCHING = frozenset(STAGES[:4])
-#: Where the words are those of muster, git, tmux and ssh, and not of an agent at its task.
+#: The stages whose errors come from muster, git, tmux and ssh, not from an agent.
 OURS = LAUNCHING | {"harvest", "stop"}
 CAUSES = ("code", "environment", "limits")
 BLAMES = ("task", "agent", "host", "provider", "limit", "muster")
 
-#: So much of what was said is kept with a failure: its beginning and, three times as much, its end.
+#: Characters of the text that are kept: the beginning and, three times as much, the end.
 TEXT_CAP = 4000
-#: So much of one line tells it from others.
+#: Characters of a line that are compared.
 LINE_CAP = 400
 MASK_CAP = 1 << 16
-#: No limit lasts longer, whatever the words of one say: the longest window of a provider is a week.
+#: No wait is longer, whatever a text says: the longest quota window is a week.
 LONGEST_WAIT = 8 * 86400.0
-#: An end that is only in the words of an agent is believed for so long: then it is tried whether it is over.
+#: The longest wait for a reset that only an agent's text names.
 WORDS_LONGEST = 3600.0
-#: Agents that wait for one moment do not all begin at it.
+#: Tasks that wait for the same moment begin spread over this many seconds.
 SPREAD = 60.0
-#: Version of the fingerprints: one more when a mask or the choice of the line changes.
+#: Version of the fingerprints. Increase it when the masks or the choice of the line change.
 FINGERPRINT = 1
 
 
-# What kinds there are
+# Kinds of failure
 
 
 class Kind(NamedTuple):
     blame: str
     words: str
-    """For people."""
+    """Its description in messages."""
     tries: int = 0
-    """How often a task may be tried again after it."""
+    """How often a task may be retried after it."""
     wait: float = 5.0
-    """Seconds before the first of them; twice as long before each further one, up to `most`."""
+    """Seconds before the first retry; doubles with each further one, up to `most`."""
     most: float = 600.0
     counts: bool = True
-    """Whether it is a failure at all: a limit is waited for."""
+    """False for limits, which are waited for and use up no retry."""
     one: bool = False
-    """One cause, however many ways there are to say it: its fingerprint has no line."""
+    """All failures of this kind have one cause, so their texts are not compared."""
 
 
 KINDS: dict[str, Kind] = {
@@ -75,7 +75,7 @@ KINDS: dict[str, Kind] = {
     "rate-limit": Kind("limit", "too many requests", 8, 30, 900, counts=False, one=True),
     "quota": Kind("limit", "the usage limit is reached", 8, 900, 3600, counts=False, one=True),
     "budget": Kind("limit", "the budget is spent", counts=False, one=True),
-    # Waiting does not bring it back: it must open the breaker.
+    # Waiting does not help, so it counts and opens the breaker.
     "credit": Kind("limit", "there is no credit left", one=True),
     "crash": Kind("agent", "the agent crashed", 1),
     "early-exit": Kind("agent", "the agent ended before it was ready", 1),
@@ -100,7 +100,7 @@ KINDS: dict[str, Kind] = {
     "unknown": Kind("muster", "it failed, and nobody says why", 1),
 }
 
-#: A reason as the fleet or the scheduler says it; the name of a kind stands for itself.
+#: The kind for each reason that the fleet or the scheduler gives. A reason may also be the name of a kind.
 REASONS = {
     "limit": "quota",
     "stalled": "stall",
@@ -117,7 +117,7 @@ REASONS = {
 STATES = {"unreachable": "host-unreachable", "lost": "lost"}
 ANY = frozenset(STAGES)
 
-#: What a line says, in small letters, in the order in which it is looked for: one that names the cause stands before those that follow from it.
+#: Kind, pattern in lower case, and stages, in the order in which they are tried: causes come before their consequences.
 RULES: tuple[tuple[str, str, frozenset[str]], ...] = (
     ("disk-full", r"no space left|disk quota exceeded|unable to write file|enospc|edquot", ANY),
     ("no-memory", r"cannot allocate memory|out of memory|enomem|\boom[- ]?kill|memoryerror|std::bad_alloc", ANY),
@@ -168,12 +168,12 @@ ERRORS: tuple[tuple[type[BaseException], str], ...] = (
     (TimeoutError, "no-answer"),
     (ConnectionError, "host-unreachable"),
 )
-#: A line that has one of these tells more than the last one.
+#: A line that matches says more than the last line.
 TELLING = r"error|exception|fatal|panic|fail|cannot|can't|could not|refused|denied|invalid|missing|not found|unable"
 
 
 class Failure(NamedTuple):
-    """One attempt that failed."""
+    """A failed attempt."""
 
     stage: str
     kind: str
@@ -181,20 +181,20 @@ class Failure(NamedTuple):
     retryable: bool
     counts: bool
     text: str
-    """What was said: bounded, and without what a terminal would obey."""
+    """The error text: bounded, without escape sequences."""
     host: str = ""
     t: float = 0.0
     until: float = 0.0
-    """When the limit ends, if that is known."""
+    """When the limit ends; 0 if unknown."""
     own: tuple[str, ...] = ()
-    """Words that no other attempt has (its agent, its item): they do not tell failures apart."""
+    """Words that only this attempt has (its agent, its item); they are ignored when failures are compared."""
 
     def to_json(self) -> dict[str, Any]:
         return {**self._asdict(), "own": list(self.own)}
 
     @classmethod
     def from_json(cls, data: object) -> Failure:
-        """A failure as it was written. What belongs to its kind is taken from the table. ValueError when it is none."""
+        """Restore a failure; the properties of its kind come from KINDS. Raises ValueError if the data is none."""
         if not isinstance(data, dict) or data.get("stage") not in STAGES or not isinstance(data.get("text"), str):
             raise ValueError("not a failure")
         kind = data.get("kind")
@@ -222,10 +222,10 @@ def classify(
     until: float | None = None,
     own: Sequence[str] = (),
 ) -> Failure:
-    """What is known of a failed attempt, as a failure.
+    """Classify a failed attempt.
 
-    `state`, `reason`, `exit_code` and `until` are those of the agent's status (a reason may also be the name of a kind), `text` what
-    was said last. Facts of the process come before words, and words before a bare exit code.
+    `state`, `reason`, `exit_code` and `until` come from the agent's status; a reason may also be the name of a kind. `text` is the last
+    output. Facts about the process take precedence over the text, and the text over a bare exit code.
     """
     text = said(text)
     kind = _known(state, reason, exit_code) or _told(stage, text) or _ended(stage, state, reason, exit_code)
@@ -235,14 +235,14 @@ def classify(
 
 
 def from_error(stage: str, error: BaseException, *, host: str = "", t: float = 0.0, own: Sequence[str] = ()) -> Failure:
-    """What was raised, as a failure: by its words, else by its class."""
+    """Classify an exception by its text, or else by its class."""
     text = said(error.message if isinstance(error, MusterError) else str(error) or type(error).__name__)
     by_class = next((kind for which, kind in ERRORS if isinstance(error, which)), "unknown")
     return _failure(stage, _told(stage, text) or by_class, text, host, t, 0.0, own)
 
 
 def said(text: str) -> str:
-    """The beginning and the end of a text, without what a terminal would obey."""
+    """Return the beginning and the end of a text, without escape sequences."""
     if len(text) > TEXT_CAP:
         head = TEXT_CAP // 4
         text = f"{text[:head]}\n…\n{text[-(TEXT_CAP - head - 3) :]}"
@@ -292,7 +292,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def _ends(text: str, t: float) -> float:
-    """The moment that the words of a limit name, as a number; 0 when they name none."""
+    """Return the end of a limit that a text names, in seconds since 1970; 0 if it names none."""
     text = text[-TEXT_CAP:]
     if at := re.search(r"resets?_?at\W{1,4}(\d{9,11})\b", text, re.IGNORECASE):
         return float(at[1])
@@ -305,11 +305,11 @@ def _ends(text: str, t: float) -> float:
 
 
 def moment(value: object) -> float:
-    """A moment that a clock can show, else 0: what was written may be any number, or none."""
+    """Return a plausible time, else 0: a file may hold anything."""
     return float(value) if isinstance(value, int | float) and abs(value) < 1e11 else 0.0
 
 
-# Which ones are the same
+# Which failures are alike
 
 _NOT_IN_PATHS = r"""\s/:;,'"`()<>|\[\]{}="""
 _PLACES = re.compile(
@@ -344,12 +344,12 @@ _SIGNS = re.compile(r"#(?:[ .,:_-]?#)+")
 
 
 def mask(text: str) -> str:
-    """The text without escapes, and with `#` for all that differs between two runs of one thing; of a path its last part stays.
+    """Return the text with `#` for everything that differs between two runs of the same thing. Only the last part of a path stays.
 
-    No mask is longer than what it hides, so the bound holds; and `mask(mask(text)) == mask(text)`.
+    The result is never longer than the text, and `mask(mask(text)) == mask(text)`.
     """
     text = strip(text[:MASK_CAP])
-    # What one mask uncovers another may hide ("x12abcdefab"). Each round has fewer letters and digits, so this ends.
+    # One replacement may expose another ("x12abcdefab"). Each round removes letters or digits, so this ends.
     while (masked := _SIGNS.sub("#", _VALUES.sub(_value, _PLACES.sub(_place, text)))) != text:
         text = masked
     return text
@@ -372,8 +372,8 @@ def _place(found: re.Match[str]) -> str:
     return f"{found['host']}#" if found["host"] else "@#"
 
 
-class Print(NamedTuple):
-    """A fingerprint: failures with the same `key` are one failure."""
+class Fingerprint(NamedTuple):
+    """Failures with the same `key` are alike."""
 
     version: int
     key: str
@@ -381,7 +381,7 @@ class Print(NamedTuple):
 
 
 def telling(failure: Failure) -> str:
-    """The line that says what happened: the one its kind is known by, else the last that speaks of an error, else the last."""
+    """Return the line that says what happened: the one that matches the failure's kind, else the last with an error, else the last."""
     lines = [line.strip()[:LINE_CAP] for line in failure.text.split("\n") if line.strip()]
     by_kind = "|".join(f"(?:{pattern})" for kind, pattern, _ in RULES if kind == failure.kind)
     for pattern, order in ((by_kind, lines), (TELLING, lines[::-1])):
@@ -391,24 +391,26 @@ def telling(failure: Failure) -> str:
     return lines[-1] if lines else ""
 
 
-def fingerprint(failure: Failure) -> Print:
-    """What makes it the same as others: its kind and, where a kind has many causes, its telling line, masked."""
+def fingerprint(failure: Failure) -> Fingerprint:
+    """Return the fingerprint: the kind and, if a kind has many causes, the masked telling line."""
     known = KINDS.get(failure.kind, KINDS["unknown"])
     if known.one:
-        return Print(FINGERPRINT, f"{FINGERPRINT}:{failure.kind}", f"every {failure.kind} is one: {known.words}")
+        return Fingerprint(
+            FINGERPRINT, f"{FINGERPRINT}:{failure.kind}", f"all {failure.kind} failures are alike: {known.words}"
+        )
     line = telling(failure)
-    words = {word for word in (*failure.own, failure.host) if len(word) > 2}  # a shorter one stands in every line
+    words = {word for word in (*failure.own, failure.host) if len(word) > 2}  # shorter ones would match everywhere
     for word in sorted(words, key=lambda word: (-len(word), word)):
         line = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "#", line)
     line = " ".join(mask(line).split())
     digest = hashlib.sha256(line.encode("utf-8", "replace")).hexdigest()[:12]
-    return Print(FINGERPRINT, f"{FINGERPRINT}:{failure.kind}:{digest}", f"{failure.kind} with the line {line!r}")
+    return Fingerprint(FINGERPRINT, f"{FINGERPRINT}:{failure.kind}:{digest}", f"{failure.kind} with the line {line!r}")
 
 
 class Group(NamedTuple):
-    """Failures with one fingerprint."""
+    """The failures of one fingerprint."""
 
-    print: Print
+    print: Fingerprint
     size: int
     stages: dict[str, int]
     hosts: dict[str, int]
@@ -418,9 +420,9 @@ class Group(NamedTuple):
 
 
 def groups(failures: Iterable[Failure]) -> list[Group]:
-    """The failures by fingerprint, the largest group first. Their order does not matter."""
+    """Group failures by fingerprint, the largest group first. The order of the failures does not matter."""
     by_key: dict[str, list[Failure]] = {}
-    prints: dict[str, Print] = {}
+    prints: dict[str, Fingerprint] = {}
     for one in failures:
         seen = fingerprint(one)
         prints[seen.key] = seen
@@ -435,7 +437,7 @@ def groups(failures: Iterable[Failure]) -> list[Group]:
 
 
 def diagnose(failures: Iterable[Failure], attempts: int) -> str:
-    """One line for people: "38 of 40 failed at launch on host box2: no space left for the agent"."""
+    """Return a diagnosis in one line, such as "38 of 40 failed at launch on host box2: no space left for the agent"."""
     every = list(failures)
     counted = [one for one in every if one.counts]
     found = groups(counted or every)
@@ -455,7 +457,7 @@ def diagnose(failures: Iterable[Failure], attempts: int) -> str:
 
 
 def cause_of(failure: Failure) -> str:
-    """What happened, for people; with the words that were said where the kind alone says too little."""
+    """Describe a failure in a message; with its telling line if the kind alone says too little."""
     known = KINDS.get(failure.kind, KINDS["unknown"])
     line = " ".join(telling(failure).split())
     if known.one or not line:
@@ -472,11 +474,11 @@ def _listed(stages: dict[str, int]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-# What is to be looked at
+# Where to look
 
 
 def cause(failures: Sequence[Failure], well_elsewhere: bool = False) -> str:
-    """Which it is: `limits`, the `environment` (hosts, providers, launching) or the `code` (what the agents work on, and how)."""
+    """Return where to look: `limits`, `environment` (hosts, providers, launching) or `code` (what the agents work on, and how)."""
     most = Counter(one.blame for one in failures).most_common(1)[0][0] if failures else "muster"
     if most == "limit":
         return "limits"
@@ -485,14 +487,14 @@ def cause(failures: Sequence[Failure], well_elsewhere: bool = False) -> str:
     return "environment" if ours or most not in ("task", "agent") or (one_host and well_elsewhere) else "code"
 
 
-# What is tried again
+# Retries
 
 
 def retry_after(failure: Failure, attempt: int, rnd: float) -> float | None:
-    """Seconds from `failure.t` to the next attempt, when `attempt` of them failed in this way; None when there must be none.
+    """Return the seconds from `failure.t` to the next attempt, after `attempt` failures; None if there is no next one.
 
-    Twice as long each time, of which `rnd` (0 <= rnd < 1) takes away up to half; a limit whose end is known is waited for instead. Limits
-    are tried again often, but not for ever: an agent can print the words of one.
+    The wait doubles each time, and `rnd` (0 <= rnd < 1) shortens it by up to half. A limit whose end is known is waited for instead.
+    Limits are retried often, but not for ever, because an agent can print the text of one.
     """
     known = KINDS.get(failure.kind, KINDS["unknown"])
     if not failure.retryable or attempt > known.tries:

@@ -1,7 +1,6 @@
-"""How many agents may be launched now, and on which hosts: decided from evidence alone. It starts nothing and has no clock: moments
-(seconds since the epoch), measurements and totals come in; names of hosts, spent budgets and words for people go out.
+"""Decides how many agents may be launched now, and on which hosts. Pure: times, measurements and totals come in.
 
-More at once while all goes well, half as many on a sign of a limit or of overload, none before a reset that is known, and never
+More agents run at once while all goes well; half as many after a sign of a limit or of overload; none before a known reset; and never
 more than the hosts have room for and the budgets pay for.
 """
 
@@ -11,44 +10,44 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .budget import UNKNOWN, Breach, Estimate, Purse, Spend, estimate
-from .capacity import HostLoad, Places
+from .budget import UNKNOWN, Breach, Budget, Estimate, Spend, estimate
+from .capacity import Capacity, HostLoad
 from .limits import NUMBER_MAX, Limits, a_dict, is_number, number, span, word
 
 __all__ = ["UNKNOWN", "Breach", "Estimate", "Governor", "HostLoad", "Limits", "Spend", "estimate"]
 
-#: One burst of refusals is one sign, however many agents meet it and however late each of them is seen.
+#: Refusals within this many seconds are one sign, however many agents meet them.
 CUT_SECONDS = 10.0
-#: The pause after a sign of overload without a known end, as long as its echoes; it doubles, up to the most, with each further sign.
+#: The pause after a sign of overload without a known end. It doubles with each further sign, up to the maximum.
 PAUSE_SECONDS, PAUSE_MAX = CUT_SECONDS, 600.0
-#: So long after a sign of a limit there may be as many at once as there were when it came; see `_recover`.
+#: Seconds after a sign of a limit until as many agents may run at once as when it came; see `_recover`.
 RECOVER_SECONDS = 300.0
-#: A window counts as used when so much of it is. More time than this between two looks at the clock was not all spent at work.
+#: The share of the window that must be in use for it to grow, and the most time that counts between two updates.
 USED, STEP_SECONDS = 0.9, 10.0
-#: The longest quota window is a week: a reset that is told to be later is an error, and must not hold a run for ever.
+#: The longest quota window is a week. A later reset is an error and must not block a run for ever.
 RESET_MAX = 8 * 86400.0
 CLOCKS_MAX = 32
 
 
 class Governor:
-    """One run's. Its `limits` may be replaced at any time. `now` is meant never to go back."""
+    """The governor of one run. Its `limits` may be replaced at any time. `now` must never go back."""
 
     def __init__(self, limits: Limits, now: float) -> None:
         self._limits = limits
-        self._purse = Purse(limits, now)
-        self._places = Places(limits)
-        # How many at once, and by what it was learned
+        self._budget = Budget(limits, now)
+        self._capacity = Capacity(limits)
+        # How many agents may run at once, and how that was learned
         self._window = float(max(1, min(limits.start, limits.max_agents)))
         self._knee = 0.0
-        """How many there were at once when the last sign of a limit came; 0 before the first."""
+        """How many agents ran at once when the last sign of a limit came; 0 before the first."""
         self._well = 0.0
-        """The seconds since then in which all went well."""
+        """Seconds since then without another sign."""
         self._cut: float | None = None
         self._strikes = 0
         self._pause = 0.0
         self._clocks: dict[str, float] = {}
         self._busy = 0
-        # Launches that the rate allows at once, as of a moment
+        # Token bucket of the launch rate, and when it was last filled
         self._bucket = float(max(1, limits.burst))
         self._filled = now
         self._held = ""
@@ -59,24 +58,25 @@ class Governor:
 
     @limits.setter
     def limits(self, limits: Limits) -> None:
-        self._limits = self._purse.limits = self._places.limits = limits
+        self._limits = self._budget.limits = self._capacity.limits = limits
 
     # What happened
 
     def went_well(self, now: float) -> None:
-        """A launch or a turn went well."""
+        """A launch succeeded."""
         if now < self._blocked():
-            return  # begun before the pause, so it says nothing about what comes after it
+            return  # it began before the pause, so it does not show that the trouble is over
         self._strikes = 0
-        # Each success adds one until the first sign of a limit. A window that is not used proves nothing, so it stays within reach of
-        # what is.
+        # Each success adds one until the first sign of a limit. An unused window proves nothing, so it stays near what is in use.
         if not self._knee and self.window < 2 * max(1, self._busy):
             self._window = min(self._window + 1, self._ceiling)
 
     def _recover(self, now: float, running: int) -> None:
-        """After a sign of a limit: from half of what was too much to all of it in some minutes, most of that soon, and then beyond,
-        more and more. By time, and not by how many have ended since: agents take an hour each, and the limits of providers count
-        minutes. Those that are too many and still at work show that all goes well, too; beyond all of it only those do that use it.
+        """Widen the window after a sign of a limit, along the curve of TCP's CUBIC.
+
+        It goes from half of what was too much back to all of it in RECOVER_SECONDS, fast at first, and then beyond, faster and faster.
+        It depends on time rather than on finished agents, because an agent may take an hour while limits of providers count minutes.
+        Beyond the old maximum it grows only while it is used.
         """
         if now < self._blocked() or not self._knee:
             return
@@ -86,15 +86,14 @@ class Governor:
         self._window = max(self._window, min(self._knee + max(1.0, self._knee / 2) * (times - 1) ** 3, self._ceiling))
 
     def pressure(self, now: float, kind: str, until: float | None = None) -> bool:
-        """A rate limit, a spent quota or overload was seen; `until` is when that limit ends, where it is known. True when it is
-        news: from now on there are fewer at once, or there is one more thing to wait for.
+        """Take in a rate limit, a spent quota or an overload; `until` is when it ends, if known.
 
-        The moments of several kinds all count, and of one kind the latest.
+        Return whether it changes anything: fewer agents at once, or one more moment to wait for. Of each kind the latest moment counts.
         """
         if is_number(until) and until <= now:
-            return False  # over, by its own word: it is only still to be read
-        # Whoever meets a limit while nothing is launched was at work before: the same sign, seen later. So it is while more are at
-        # work than there may be since then: that they are too many is known.
+            return False  # it is over already
+        # An agent that meets a limit during a pause began before it: the same sign, seen late. The same holds while more agents are
+        # at work than the window allows since the last sign.
         echo = (
             self._cut is not None
             and self._knee > 0
@@ -105,11 +104,11 @@ class Governor:
         if reset is not None:
             self._clocks = {name: moment for name, moment in self._clocks.items() if moment > now}
             known = kind in self._clocks
-            # Too many kinds are one: what counts is the latest.
+            # Bound the number of kinds, which agents make up.
             kind = kind if kind in self._clocks or len(self._clocks) < CLOCKS_MAX else next(iter(self._clocks))
             self._clocks[kind] = max(self._clocks.get(kind, 0.0), reset)
         if not echo:
-            # Half of what was really at once: a wide window that nobody used was not what was too much.
+            # Halve what really ran at once: an unused window was not what was too much.
             self._cut, self._knee = now, float(min(self.window, max(1, self._busy)))
         self._window, self._well = min(self._window, max(1.0, self._knee / 2)), 0.0
         if reset is None and (not echo or now >= self._blocked()):
@@ -128,26 +127,26 @@ class Governor:
         today: Spend | None = None,
         tasks: Mapping[str, Spend] | None = None,
     ) -> None:
-        """Fresh totals: of the run with its attempts, of the day by that name, and of each task that has an agent now.
+        """Take in new totals: of the run, of the day, and of each task that has an agent now.
 
-        No total ever goes down, but another day begins anew, and a task that is not named is forgotten. The run's seconds are
-        counted here and not taken from `run`.
+        Totals never go down; a new day begins at 0, and a task that is not named is forgotten. The seconds of the run are counted
+        here and not taken from `run`.
         """
-        self._purse.spent(now, run, day, today, tasks or {})
-        self._purse.launched = max(self._purse.launched, agents)
+        self._budget.spent(now, run, day, today, tasks or {})
+        self._budget.launched = max(self._budget.launched, agents)
 
     def ended(self, now: float, cost: Spend, *, progress: bool) -> None:
-        """An attempt is over, at this cost; `progress` when it brought its task a result."""
-        self._purse.ended(cost, progress)
+        """An attempt has ended at this cost; with `progress` it has a result."""
+        self._budget.ended(cost, progress)
         if progress:
             self.progress(now)
 
     def progress(self, now: float) -> None:
-        """What was spent until now was not in vain."""
-        self._purse.progress(self._busy)
+        """Count money without progress from now on."""
+        self._budget.progress(self._busy)
 
     def lift(self, now: float) -> None:
-        """A person says to go on: clocks, pauses and the breaker are forgotten. Budgets are not."""
+        """Go on because a person says so: forget resets, pauses and money without progress, but not budgets."""
         self._clocks, self._pause, self._strikes = {}, 0.0, 0
         self.progress(now)
 
@@ -155,29 +154,29 @@ class Governor:
 
     @property
     def window(self) -> int:
-        """How many agents may be at work at once, by what was learned so far; from 1 to `max_agents`."""
+        """How many agents may run at once by what was learned so far, from 1 to `max_agents`."""
         return max(1, min(int(self._window), self._ceiling))
 
     @property
     def launched(self) -> int:
-        return self._purse.launched
+        return self._budget.launched
 
     def may(self, now: float, wanted: int, running: int) -> bool:
-        """Whether there may be `room` at all, whatever the hosts say."""
+        """Return whether `room` could allow anything, apart from the hosts."""
         return self._count(now, wanted, running) > 0
 
     def room(self, now: float, wanted: int, running: int, hosts: Sequence[HostLoad]) -> list[str]:
-        """The host of each agent that may be launched now, `wanted` at most. Each name counts as launched.
+        """Return the host of each agent that may be launched now, at most `wanted`. Each counts as launched.
 
-        `running` is every agent of the run that was launched and is not gone, also those that are starting or being stopped.
+        `running` counts every agent of the run that exists, including those that are starting or being stopped.
         """
         count = self._count(now, wanted, running)
-        names = self._places.take(now, count, hosts, idle=running == 0) if count else []
+        names = self._capacity.take(now, count, hosts, idle=running == 0) if count else []
         if len(names) < count:
             self._held = "hosts"
         self._bucket = max(0.0, self._bucket - len(names))
         self._busy += len(names)
-        self._purse.took(len(names), self._busy)
+        self._budget.took(len(names), self._busy)
         return names
 
     def _count(self, now: float, wanted: int, running: int) -> int:
@@ -188,27 +187,27 @@ class Governor:
         return count
 
     def over(self, now: float) -> list[Breach]:
-        """Budgets that are exceeded: what they name is to be stopped and harvested now.
+        """Return the budgets that are exceeded; the caller ends what they name.
 
-        With the scope `progress` it is the breaker: nothing is launched until an agent in flight brings a result, or `lift`.
+        With the scope `progress`, nothing is launched until a running agent brings a result, or until `lift`.
         """
-        return self._purse.over(now)
+        return self._budget.over(now)
 
     def closed(self, now: float) -> list[Breach]:
-        """Budgets that let no agent start any more, even when none is in flight: what waits then would wait for ever."""
-        return self._purse.closed(now)
+        """Return the budgets that allow no agent any more, even if none is running: tasks would wait for ever."""
+        return self._budget.closed(now)
 
     def next(self, now: float) -> float | None:
-        """When something may change by time alone; None when only by what happens."""
+        """Return when time alone may allow another launch; None if only an event can."""
         launch = self._blocked()
         if self._held == "rate" and self.limits.launch_rate > 0:
-            # A bit later than the very moment: sums of floats may fall short of it.
+            # Slightly later, because the sum of floats may fall short of 1.
             launch = max(launch, self._filled + (1 - self._bucket) / self.limits.launch_rate + 0.001)
-        moments = [launch, self._purse.next(now), self._places.next(now) if self._held == "hosts" else None]
+        moments = [launch, self._budget.next(now), self._capacity.next(now) if self._held == "hosts" else None]
         return min((moment for moment in moments if moment is not None and moment > now), default=None)
 
     def why(self, now: float) -> str:
-        """One line: what holds back the next agent, as of the last `room`; empty when nothing does."""
+        """Say in one line what prevented the next launch in the last `room`; empty if nothing did."""
         if breaches := [breach for breach in self.over(now) if breach.scope != "task"]:
             return breaches[0].words
         if now < self._blocked():
@@ -217,9 +216,9 @@ class Governor:
                 return f"limit {word(kind)}: resets in {span(self._clocks[kind] - now)}"
             return f"overload: next try in {span(self._pause - now)}"
         if self._held == "budget":
-            return self._purse.why(now, self._busy)
+            return self._budget.why(now, self._busy)
         if self._held == "hosts":
-            return self._places.why()
+            return self._capacity.why()
         return {
             "agents": next((breach.words for breach in self.closed(now) if breach.unit == "agents"), ""),
             "ceiling": f"{self._ceiling} at once (--max-agents)",
@@ -228,19 +227,19 @@ class Governor:
         }.get(self._held, "")
 
     def seconds(self, now: float) -> float:
-        """How long the run has been run, by whichever process."""
-        return self._purse.seconds(now)
+        """Return for how long processes have worked on the run."""
+        return self._budget.seconds(now)
 
     def expected(self, unit: str) -> float | None:
-        """What one attempt comes to, in dollars or tokens; None is not known."""
-        return self._purse.expected(unit)
+        """Return what one attempt costs, in dollars or tokens; None is unknown."""
+        return self._budget.expected(unit)
 
     @property
     def _ceiling(self) -> int:
         return max(1, self.limits.max_agents)
 
     def _blocked(self) -> float:
-        """Nothing is launched before this moment."""
+        """Return the moment before which nothing is launched."""
         return max(self._pause, *self._clocks.values(), 0.0)
 
     def _fill(self, now: float) -> None:
@@ -249,28 +248,28 @@ class Governor:
         self._filled = now
 
     def _allowed(self, now: float, wanted: int, running: int) -> tuple[int, str]:
-        """How many, whatever the hosts say, and what it is that allows no more."""
+        """Return how many agents may be launched apart from the hosts, and what prevents more."""
         if wanted <= 0 or now < self._blocked():
             return 0, ""
         if running >= self.window:
             return 0, "ceiling" if self.window == self._ceiling else "window"
-        if self._purse.tripped():
+        if self._budget.tripped():
             return 0, ""
         allowed: list[tuple[float, str]] = [
             (wanted, ""),
             (self._ceiling - running, "ceiling"),
             (self.window - running, "window"),
-            (self._purse.slots(now, running), "budget"),
-            (self._purse.attempts_left(), "agents"),
+            (self._budget.slots(now, running), "budget"),
+            (self._budget.attempts_left(), "agents"),
             (math.floor(self._bucket) if self.limits.launch_rate else math.inf, "rate"),
         ]
         count, held = min(allowed, key=lambda pair: pair[0])
         return max(0, int(count)), held
 
-    # What is kept when the orchestrator is not
+    # State
 
     def to_json(self, now: float) -> dict[str, Any]:
-        """Everything that was learned; the limits are the user's, and not in it."""
+        """Return all that was learned, without the limits, which are the user's."""
         return {
             "version": 1,
             "window": self._window,
@@ -282,26 +281,26 @@ class Governor:
             "clocks": dict(self._clocks),
             "bucket": self._bucket,
             "filled": self._filled,
-            "purse": self._purse.to_json(now),
-            "young": self._places.to_json(),
+            "budget": self._budget.to_json(now),
+            "young": self._capacity.to_json(),
         }
 
     @classmethod
     def from_json(cls, limits: Limits, data: Any, now: float) -> Governor:
-        """As it was; what is missing, or is not what `to_json` writes, is as in a new one."""
-        new, told = cls(limits, now), a_dict(data)
-        new._window = max(1.0, min(number(told.get("window"), new._window), float(new._ceiling)))
-        # Until it is counted: as many as there may be, for a sign of overload to halve.
-        new._busy = new.window if "window" in told else 0
-        new._knee = min(number(told.get("knee"), 0.0), NUMBER_MAX)
-        new._well = min(number(told.get("well"), 0.0), NUMBER_MAX)
-        new._cut = cut if is_number(cut := told.get("cut")) and cut <= now else None
-        new._strikes = int(min(number(told.get("strikes"), 0), 20))
-        new._pause = min(number(told.get("pause"), 0.0), now + PAUSE_MAX)
-        clocks = list(a_dict(told.get("clocks")).items())[:CLOCKS_MAX]
+        """Restore a governor. Missing or invalid values are as in a new one."""
+        new, saved = cls(limits, now), a_dict(data)
+        new._window = max(1.0, min(number(saved.get("window"), new._window), float(new._ceiling)))
+        # Until agents are counted, assume that the window is full, so that a sign of overload halves it.
+        new._busy = new.window if "window" in saved else 0
+        new._knee = min(number(saved.get("knee"), 0.0), NUMBER_MAX)
+        new._well = min(number(saved.get("well"), 0.0), NUMBER_MAX)
+        new._cut = cut if is_number(cut := saved.get("cut")) and cut <= now else None
+        new._strikes = int(min(number(saved.get("strikes"), 0), 20))
+        new._pause = min(number(saved.get("pause"), 0.0), now + PAUSE_MAX)
+        clocks = list(a_dict(saved.get("clocks")).items())[:CLOCKS_MAX]
         new._clocks = {str(kind): min(until, now + RESET_MAX) for kind, until in clocks if is_number(until)}
-        new._bucket = min(number(told.get("bucket"), new._bucket), new._bucket)
-        new._filled = min(number(told.get("filled"), now), now)
-        new._purse.restore(told.get("purse"), now)
-        new._places.restore(told.get("young"), now)
+        new._bucket = min(number(saved.get("bucket"), new._bucket), new._bucket)
+        new._filled = min(number(saved.get("filled"), now), now)
+        new._budget.restore(saved.get("budget"), now)
+        new._capacity.restore(saved.get("young"), now)
         return new

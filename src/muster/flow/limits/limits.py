@@ -1,4 +1,4 @@
-"""What a run may take, and the numbers and words that its governor is made of. Knows nothing of what was taken."""
+"""The limits of a run, and helpers for numbers and their text. Nothing here knows what was used."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ NUMBER_MAX = 1e15
 
 
 class Limits(NamedTuple):
-    """0 or None is no limit; `max_agents`, `start` and `burst` are one at least."""
+    """0 or None means no limit; `max_agents`, `start` and `burst` are at least 1."""
 
     max_agents: int = 20
     start: int = 4
-    """How many at once before there is any evidence."""
+    """How many agents run at once at first."""
     launch_rate: float = 10.0
-    """Launches a second; up to `burst` at once after a rest."""
+    """Launches per second; up to `burst` at once after a pause."""
     burst: int = 10
     min_memory: int = 400 << 20
-    """Free bytes of memory for each new agent."""
+    """Bytes of memory that must be free for each new agent."""
     min_disk: int = 2 << 30
-    """Free bytes of disk that stay free when each new agent has taken `agent_disk`."""
+    """Bytes of disk that must stay free when each new agent has taken `agent_disk`."""
     agent_disk: int = 100 << 20
     max_load: float = 3.0
-    """Load per core above which nothing is launched; a new agent is thought to add `agent_load`."""
+    """Load per core above which nothing is launched. A new agent is expected to add `agent_load`."""
     agent_load: float = 0.1
     reserve: float = 0.0
-    """The share of the run's budgets that is kept back for the integrator: nothing that is launched here may touch it."""
+    """The share of the run's budgets that is reserved for the integrator."""
     dollars: float | None = None
     tokens: float | None = None
     seconds: float | None = None
     agents: int | None = None
     """Attempts of the run, all tasks together."""
     task_dollars: float | None = None
-    """A task's are those of all its attempts together."""
+    """For all attempts at a task together."""
     task_tokens: float | None = None
     task_seconds: float | None = None
     day_dollars: float | None = None
     day_tokens: float | None = None
     day_seconds: float | None = None
-    """In which runs were run, of all runs together."""
+    """Seconds during which runs were worked on, all runs together."""
     day_agents: int | None = None
     expected_dollars: float | None = None
-    """What an attempt is thought to cost as long as none has ended; None is not known."""
+    """What an attempt is expected to cost until one has ended; None is unknown."""
     expected_tokens: float | None = None
     breaker: float = 5.0
-    """So many times the median cost of an attempt, for each agent at once, may be spent before one brings a result."""
+    """How many times the median cost of an attempt may be spent, per agent at work, before one brings a result."""
 
     @property
     def share(self) -> float:
-        """Of the run's budgets, what is not kept back."""
+        """The share of the run's budgets that is not reserved."""
         return 1 - min(1.0, max(0.0, self.reserve))
 
     @property
@@ -61,7 +61,7 @@ class Limits(NamedTuple):
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Finite and not below nothing. Not a bool, which is an int to Python."""
+    """Return whether it is a finite number of at least 0. A bool is none."""
     return type(value) in (int, float) and 0 <= value <= NUMBER_MAX
 
 
@@ -74,7 +74,7 @@ def known(value: Any) -> float | None:
 
 
 def fits(free: float, each: float) -> float:
-    """How often `each` goes into `free`; with a bit of slack, for 0.1 is meant to go into 0.3 three times."""
+    """Return how often `each` goes into `free`, with some tolerance: 0.1 goes into 0.3 three times."""
     if not each:
         return math.inf if free > 0 else 0
     return max(0, math.floor(free / each + 1e-9))
@@ -92,7 +92,7 @@ def a_list(value: Any, most: int) -> list[Any]:
 
 
 def amount(unit: str, value: float) -> str:
-    """In dollars, tokens or seconds."""
+    """Format an amount of dollars, tokens or seconds."""
     if unit == "seconds":
         return span(value)
     if unit == "dollars":
@@ -116,5 +116,5 @@ def size(count: float) -> str:
 
 
 def word(text: str) -> str:
-    """A name of somebody else's, for a line of ours."""
+    """Return a foreign name, shortened and without control characters, for a message of ours."""
     return "".join(char if char.isprintable() else "?" for char in text[:60])

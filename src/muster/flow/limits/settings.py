@@ -1,4 +1,4 @@
-"""What a run may take: `[budget]` and `[limits]` of the configuration, what former runs came to, and what all runs spent today."""
+"""The limits of a run from the configuration, what former runs cost, and what all runs spent today."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..run import directory as runs
 from .budget import UNKNOWN, Spend
 from .limits import Limits, known
 
-#: What a key of the configuration is called among the limits.
+#: The field of `Limits` for each key of `[budget]` and `[limits]`.
 BUDGET = {
     "dollars": "dollars",
     "tokens": "tokens",
@@ -33,16 +33,16 @@ LIMITS = {
     "disk": "min_disk",
     "load": "max_load",
 }
-#: Attempts by which a run is judged before it has any of its own.
+#: How many former attempts the expected cost of a new run is computed from.
 JUDGED_BY = 200
-#: What others spent is read again after so long.
+#: Seconds for which the spending of other runs is cached.
 FRESH_SECONDS = 2.0
-#: The ledger is on the disk at least this often.
+#: The ledger is synced to the disk at least this often.
 SYNC_SECONDS = 30.0
 
 
 def limits(budget: Mapping[str, float], machine: Mapping[str, float], **given: Any) -> Limits:
-    """The limits of a run; what is `given` and is not None counts before `[budget]` and `[limits]`."""
+    """Return the limits of a run. `given` values that are not None override `[budget]` and `[limits]`."""
     found: dict[str, Any] = {BUDGET[key]: value for key, value in budget.items()}
     found |= {LIMITS[key]: value for key, value in machine.items()}
     found |= {key: int(found[key]) for key in ("agents", "day_agents", "start") if key in found}
@@ -53,7 +53,7 @@ def limits(budget: Mapping[str, float], machine: Mapping[str, float], **given: A
 
 
 def add(*all: Spend) -> Spend:
-    """Together; what is not known of one is not known of all."""
+    """Add up. An unknown cost makes the total cost unknown."""
     dollars: float | None = 0.0
     tokens = seconds = 0.0
     agents = 0
@@ -66,14 +66,14 @@ def add(*all: Spend) -> Spend:
 
 
 class Sum:
-    """Of parts that come, change and go, so that nobody adds up all of them for each change."""
+    """A total of named parts that can change, kept without adding up all parts for each change."""
 
     def __init__(self) -> None:
         self.parts: dict[str, Spend] = {}
         self._dollars, self._tokens, self._unpriced = 0.0, 0.0, 0
 
     def put(self, name: str, part: Spend | None) -> None:
-        """This is its part now; None: it has none any more."""
+        """Set a part; None removes it."""
         before = self.parts.pop(name, None)
         for one, sign in ((before, -1), (part, 1)):
             if one is not None:
@@ -83,21 +83,21 @@ class Sum:
         if part is not None:
             self.parts[name] = part
         elif not self.parts:
-            self._dollars = 0.0  # sums of floats are not undone to the last digit
+            self._dollars = 0.0  # subtracting floats leaves a remainder
 
     def total(self) -> Spend:
         return Spend(None if self._unpriced else max(0.0, self._dollars), self._tokens)
 
 
 def used(dollars: object, tokens: object, seconds: float = 0.0) -> Spend:
-    """What an agent used. One that tells of no tokens uses none; of tokens without a price the cost is not known."""
+    """Return what an agent used. Without tokens it used nothing; the cost of tokens without a price is unknown."""
     count = int(known(tokens) or 0)
     sure = dollars is not None or not count
     return Spend(known(dollars) or 0.0 if sure else None, count, seconds)
 
 
 def mean(home: str, repo: str, kind: str) -> Spend:
-    """What one attempt of such a run came to: those of the newest runs of this type, in this repository where there are any."""
+    """Return the average cost of an attempt in the newest runs of this type, in this repository if there are any."""
     alike = [run for run in runs.all_runs(home) if run.info.type == kind]
     here = [run for run in alike if run.info.repo == repo]
     ended = [attempt.outcome for run in (here or alike)[:10] for attempt in _ended(run)][:JUDGED_BY]
@@ -124,16 +124,16 @@ class Today(NamedTuple):
 
 
 class Ledger:
-    """What each run spent on each day, in a file of its own: `spent/DAY/RUN`. The sum of a day's files is the day's."""
+    """What each run spent on each day, in one file per run and day: `spent/DAY/RUN`."""
 
     def __init__(self, home: str, run: runs.Run) -> None:
-        # A name is free again when its run was removed; what that spent is spent.
+        # A new run may have the name of a removed one, whose spending still counts.
         self.home, self.run = home, f"{run.name}@{run.info.created}"
         self.last: tuple[float, Spend, Today] | None = None
         self.synced = -math.inf
 
     def today(self, now: float, total: Spend) -> Today:
-        """All that was spent today, when this run has come to `total` since it began; this run's part is written down."""
+        """Record this run's part of the day, given its `total` since it began, and return what all runs spent today."""
         total = total._replace(seconds=int(total.seconds or 0))
         if self.last and 0 <= now - self.last[0] < FRESH_SECONDS and self.last[1] == total._replace(seconds=0):
             return self.last[2]
@@ -150,7 +150,7 @@ class Ledger:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         content = {"before": list(before), "spent": list(runs_today)}
         if content != mine:
-            # Not at every look: a run that goes on after a power failure writes down again what it came to.
+            # Not every time: after a power failure the run that goes on records its total again.
             due = not 0 <= now - self.synced < SYNC_SECONDS
             runs.write(os.path.join(folder, self.run), content, sync=due)
             if due:
@@ -158,14 +158,14 @@ class Ledger:
                 self.synced = now
         names = [name for name in os.listdir(folder) if name != self.run and not name.endswith(".tmp")]
         others = [_spend((runs.read(os.path.join(folder, name)) or {}).get("spent")) for name in names]
-        # With a budget a run of tokens without a price is ended soon; one that was over before there was one holds nobody up.
+        # Unpriced tokens of other runs count as free; else one run without prices would block all others for the day.
         others = [one if one.tokens is None else one._replace(dollars=one.dollars or 0.0) for one in others]
         found = Today(day, reduce(add, others, runs_today))
         self.last = now, total._replace(seconds=0), found
         return found
 
     def _before(self, total: Spend) -> Spend:
-        """What this run had spent before its first moment of this day: nothing, if this is the first of its days."""
+        """Return what this run had spent before today: nothing, if this is its first day."""
         return total if self._older() else Spend()
 
     def _older(self) -> bool:

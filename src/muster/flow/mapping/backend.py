@@ -1,4 +1,4 @@
-"""What a scheduler needs of the world: the time, hands that do what takes long, and hosts on which agents live."""
+"""What the scheduler needs of the world: a clock, threads for slow work, and hosts that run agents."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from ..run.records import Outcome
 from ..run.tasks import Task
 
 Key = tuple[str, Hashable]
+"""What kind of work it is (`poll`, `launch`, `send`, `harvest`, `clear`), and of which host or attempt."""
 
 
-class Ended(Protocol):
-    """Work that has ended on a field (`fanout.Outcome` is one)."""
+class Completed(Protocol):
+    """Work that has ended: its key, and either a value or an error (`fanout.Outcome` is one)."""
 
     @property
     def item(self) -> Any: ...
@@ -27,11 +28,12 @@ class Ended(Protocol):
     def error(self) -> MusterError | None: ...
 
 
-class Sight(NamedTuple):
-    """One host as it was seen: its agents by name, what each of them used, and how busy it is."""
+class HostView(NamedTuple):
+    """What one poll of a host shows: its agents by name, what each of them used, and the host's load."""
 
     agents: dict[str, Status]
     bills: dict[str, tuple[float | None, int | None]]
+    """Dollars and tokens; None is unknown."""
     load: HostLoad
 
 
@@ -39,41 +41,50 @@ class Harvest(NamedTuple):
     """What was brought home of an attempt."""
 
     outcome: Outcome
-    """Without the outcome itself, the reason and the time: whoever ended the attempt knows those."""
+    """Without the outcome itself, the reason and the time, which the scheduler fills in."""
     status: Status | None = None
-    """Of the agent, right before it was harvested; None if the agent was gone."""
+    """The agent's status right before the harvest; None if the agent was gone."""
 
 
-class Field(Protocol):
-    """Where agents live: the fleet, or a simulated one. `launch` and what follows may take long, and raise `MusterError`."""
+class Backend(Protocol):
+    """Where agents live: the fleet, or a simulation. `launch` and the methods after it may take long and raise `MusterError`."""
 
-    hands: int
-    """So much of what takes long is done at once, beside looks; the rest waits."""
+    workers: int
+    """How much slow work is done at once, besides polls; the rest queues."""
 
     def now(self) -> float: ...
-    def begin(self, key: Key, work: Callable[[], object]) -> None: ...
-    def done(self, timeout: float) -> list[Any]: ...
-    def asked(self) -> int:
-        """How often a person has asked for an end."""
+    def start(self, key: Key, work: Callable[[], object]) -> None:
+        """Run the work on another thread."""
         ...
 
-    def rest(self, seconds: float) -> None: ...
+    def completed(self, timeout: float) -> list[Any]:
+        """Return the work that has ended, as `Completed`; wait up to `timeout` seconds for some."""
+        ...
 
-    def today(self, total: Spend) -> settings.Today:
-        """What all runs spent today, when this one has come to `total`."""
+    def interrupts(self) -> int:
+        """Return how often a person has pressed Ctrl-C."""
+        ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+    def spent_today(self, total: Spend) -> settings.Today:
+        """Return what all runs spent today, given the total of this one."""
         ...
 
     def alert(self, cause: str, text: str) -> None:
-        """Tell a person, by whatever the user has for that; nobody waits for it."""
+        """Notify a person without waiting for it."""
         ...
 
     def launch(self, task: Task, attempt: Attempt) -> None: ...
-    def look(self, place: str) -> Sight: ...
-    def tell(self, attempt: Attempt, text: str, answer: bool) -> None: ...
+    def poll(self, place: str) -> HostView: ...
+    def send(self, attempt: Attempt, text: str, answer: bool) -> None:
+        """Send the agent a message, or the answer to its question."""
+        ...
+
     def harvest(self, task: Task, attempt: Attempt) -> Harvest:
-        """Bring all that the agent left into the attempt's folder."""
+        """Copy all that the agent left into the attempt's folder."""
         ...
 
     def clear(self, attempt: Attempt) -> None:
-        """End the agent and take its work dir away; what was harvested stays."""
+        """End the agent and remove its work dir. What was harvested stays."""
         ...

@@ -1,4 +1,4 @@
-"""The fleet as the field of a run: agents are launched, looked at, told, harvested and cleared away by the fleet's own verbs."""
+"""The backend of real runs: launches, polls, messages, harvests and clears agents with the verbs of the fleet."""
 
 from __future__ import annotations
 
@@ -19,70 +19,75 @@ from ..run import artifacts, git, prompts, results
 from ..run.directory import Attempt, Run, write
 from ..run.records import Outcome
 from ..run.tasks import Task
-from .backend import Harvest, Key, Sight
+from .backend import Harvest, HostView, Key
 
 DIFF_MAX = 64 << 20
-#: Larger ones are not compared with what the user had not committed.
+#: A larger diff is not compared with the user's own uncommitted changes.
 CARRIED_MAX = 4 << 20
-
-
-#: So many threads do what takes long, for each host and in all; a thread mostly waits for its host.
-HANDS, HANDS_LEAST, HANDS_MOST = 2, 12, 48
-#: How long a harvest waits for the tally of the last turn.
+#: Threads per host, and the least and most in all. A thread mostly waits for its host.
+WORKERS, WORKERS_MIN, WORKERS_MAX = 2, 12, 48
+#: Seconds that a harvest waits until the usage includes the last turn.
 TALLY_SECONDS = 5.0
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
-class FleetField:
-    """All that takes long is done on a crew beside; Ctrl-C is counted, not obeyed."""
+class FleetBackend:
+    """Does slow work on threads, and counts Ctrl-C for the scheduler to obey."""
 
-    def __init__(self, fleet: Fleet, run: Run, wish: Spec, *, speaks: bool, keep: bool, hosts: int = 1) -> None:
-        self.fleet, self.run, self.wish, self.speaks, self.keep = fleet, run, wish, speaks, keep
-        self.hands = min(max(HANDS * hosts, HANDS_LEAST), HANDS_MOST)
-        self.crew = fleet.crew(self.hands)
-        self.interrupts = 0
+    def __init__(self, fleet: Fleet, run: Run, spec: Spec, *, speaks: bool, keep: bool, hosts: int = 1) -> None:
+        """`spec` is the agent of every task; its address, arguments, message and labels are filled in at each launch.
+
+        `speaks`: the agents are clients, which take a prompt and have a transcript. `keep`: never destroy an agent that has ended.
+        """
+        self.fleet, self.run, self.spec, self.speaks, self.keep = fleet, run, spec, speaks, keep
+        self.workers = min(max(WORKERS * hosts, WORKERS_MIN), WORKERS_MAX)
+        self.crew = fleet.crew(self.workers)
+        self.interrupted = 0
         self.ledger = settings.Ledger(fleet.home, run)
         self.watch = fleet.watch(beside=True)
-        self.waits: Callable[[], None] = lambda: None
-        """Called each time nothing is left to do but wait, for a display."""
+        self.on_wait: Callable[[], None] = lambda: None
+        """Called each time the scheduler waits; it refreshes the display."""
         self.created = run.info.created
-        self._told = time.time(), time.monotonic()
+        self._clock = time.time(), time.monotonic()
 
     # Time and work
 
     def now(self) -> float:
-        """The time of day. It never goes back: where the clock is set back, it goes on from where it was."""
-        t, ticks = self._told
+        """Return the time of day. It never goes back, even if the clock is set back."""
+        t, ticks = self._clock
         elapsed = time.monotonic()
-        self._told = max(time.time(), t + elapsed - ticks), elapsed
-        return self._told[0]
+        self._clock = max(time.time(), t + elapsed - ticks), elapsed
+        return self._clock[0]
 
-    def rest(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def begin(self, key: Key, work: Callable[[], object]) -> None:
-        # Whoever looks waits for nobody: budgets are held to what was seen.
-        self.crew.start(key, work, urgent=key[0] == "look")
+    def start(self, key: Key, work: Callable[[], object]) -> None:
+        # Budgets depend on what polls show, so a poll never queues behind other work.
+        self.crew.start(key, work, urgent=key[0] == "poll")
 
-    def done(self, timeout: float) -> list[Any]:
-        self.waits()
+    def completed(self, timeout: float) -> list[Any]:
+        self.on_wait()
         return list(self.crew.done(timeout))
 
-    def today(self, total: Spend) -> settings.Today:
+    def spent_today(self, total: Spend) -> settings.Today:
         return self.ledger.today(self.now(), total)
 
     def alert(self, cause: str, text: str) -> None:
         self.fleet.alert(self.run.name, cause, text)
 
-    def asked(self) -> int:
-        return self.interrupts
+    def interrupts(self) -> int:
+        return self.interrupted
 
-    def heed_interrupts(self) -> Callable[[], None]:
-        """Count Ctrl-C from now on; returns how to undo it. Whoever asks for an end by SIGTERM asks once and does not wait long. A
-        terminal that is closed asks for nothing: agents that nobody watches would cost the more."""
+    def count_interrupts(self) -> Callable[[], None]:
+        """Count Ctrl-C from now on, and return a function that stops counting.
+
+        SIGTERM counts twice, because its sender does not wait long. SIGHUP does not count: a run goes on when its terminal is closed,
+        as its agents would go on anyway and cost money unwatched.
+        """
 
         def count(number: int, frame: object) -> None:
-            self.interrupts += {int(signal.SIGINT): 1, int(signal.SIGTERM): 2}.get(number, 0)
+            self.interrupted += {int(signal.SIGINT): 1, int(signal.SIGTERM): 2}.get(number, 0)
 
         before = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
@@ -98,37 +103,37 @@ class FleetField:
         agent = attempt.agent
         text = prompts.prompt("submit", task=task.prompt).strip() if self.speaks and task.prompt else task.prompt
         env = {"MUSTER_ITEM": task.item, "MUSTER_RUN": self.run.name, "MUSTER_TASK": task.id}
-        place = Address.parse(f"{agent.name}@{agent.place}" if agent.place else agent.name)
-        labels = {**self.wish.labels, "run": self.run.name, "task": task.id}
-        spec = self.wish._replace(
-            address=place,
+        address = Address.parse(f"{agent.name}@{agent.place}" if agent.place else agent.name)
+        labels = {**self.spec.labels, "run": self.run.name, "task": task.id}
+        spec = self.spec._replace(
+            address=address,
             args=task.args,
             message=text,
             labels=labels,
-            env={**self.wish.env, **env},
-            branch=task.base or self.wish.branch,
+            env={**self.spec.env, **env},
+            branch=task.base or self.spec.branch,
         )
         try:
             self.fleet.create(spec)
         except Refused:
             with contextlib.suppress(NotFound):
-                self._mine(attempt)
-                return  # it was made already, for this very attempt
+                self._agent(attempt)
+                return  # an earlier try of this very attempt created it
             raise
 
-    def _mine(self, attempt: Attempt) -> Any:
-        """The agent of an attempt, also one that was renamed. NotFound where there is none, or it is somebody else's that has its name."""
-        one = self.fleet.seek(attempt.agent.address)
-        if one is None and (seen := self._all(attempt.agent.place).get(attempt.agent.name)):
-            one = self.fleet.seek(str(seen.address))
-        if one is None:
+    def _agent(self, attempt: Attempt) -> Any:
+        """Return the agent of an attempt, even if it was renamed. NotFound if it is gone, or if the name is another agent's."""
+        found = self.fleet.seek(attempt.agent.address)
+        if found is None and (renamed := self._agents_on(attempt.agent.place).get(attempt.agent.name)):
+            found = self.fleet.seek(str(renamed.address))
+        if found is None:
             raise NotFound(f"{attempt.agent.address} is gone")
-        if not self._ours(one.status, attempt.task):
-            raise NotFound(f"{one.agent.name} is no agent of {self.run.name}")
-        return one
+        if not self._is_ours(found.status, attempt.task):
+            raise NotFound(f"{found.agent.name} is no agent of {self.run.name}")
+        return found
 
-    def _ours(self, status: Status, task: str = "") -> bool:
-        """A name of a run is used again when that was removed: an agent older than the run is not its."""
+    def _is_ours(self, status: Status, task: str = "") -> bool:
+        """Return whether the run launched the agent. An agent older than the run belongs to a removed run of the same name."""
         agent = status.agent
         return (
             status.bound
@@ -137,45 +142,46 @@ class FleetField:
             and task in ("", agent.labels.get("task"))
         )
 
-    def _all(self, place: str) -> dict[str, Status]:
-        """Its agents on a host, by the names that they were given by the run."""
-        return {_born(status): status for status in self.fleet.glance(place).statuses if self._ours(status)}
+    def _agents_on(self, place: str) -> dict[str, Status]:
+        """Return the run's agents on a host, by their original names."""
+        statuses = self.fleet.glance(place).statuses
+        return {_original_name(status): status for status in statuses if self._is_ours(status)}
 
-    def look(self, place: str) -> Sight:
+    def poll(self, place: str) -> HostView:
         glance = self.fleet.glance(place)
-        mine = [status for status in glance.statuses if self._ours(status)]
+        mine = [status for status in glance.statuses if self._is_ours(status)]
         self.watch.see(mine)
         bills = self.fleet.bills(mine)
         load = glance.load
         host = HostLoad(place, load.cores, load.load, load.memory, load.disk)
-        return Sight(
-            {_born(status): status for status in mine},
-            {_born(status): (bill.cost_usd, bill.tokens) for status, bill in zip(mine, bills, strict=True)},
+        return HostView(
+            {_original_name(status): status for status in mine},
+            {_original_name(status): (bill.cost_usd, bill.tokens) for status, bill in zip(mine, bills, strict=True)},
             host,
         )
 
-    def tell(self, attempt: Attempt, text: str, answer: bool) -> None:
-        one = self._mine(attempt)
-        (self.fleet.answer if answer else self.fleet.message)(one, text)
+    def send(self, attempt: Attempt, text: str, answer: bool) -> None:
+        agent = self._agent(attempt)
+        (self.fleet.answer if answer else self.fleet.message)(agent, text)
 
     def harvest(self, task: Task, attempt: Attempt) -> Harvest:
         try:
-            one = self._mine(attempt)
-            return Harvest(self.gather(one, attempt), one.status)
+            agent = self._agent(attempt)
+            return Harvest(self.bring_home(agent, attempt), agent.status)
         except NotFound as error:
             return Harvest(Outcome(harvest_errors=(error.message,)))
         except OSError as error:
             raise MusterError(f"{os.strerror(error.errno or 0)}: {attempt.folder}") from error
 
-    def gather(self, one: Any, attempt: Attempt) -> Outcome:
-        """All that an agent left, whosever it is, into the attempt's folder."""
+    def bring_home(self, one: Any, attempt: Attempt) -> Outcome:
+        """Copy all that an agent left into the attempt's folder; `reduce` calls this for agents of no run, too."""
         status = one.status
         errors: list[str] = []
         spoken: list[int] = []
         outcome = Outcome()
 
         def part(name: str, work: Callable[[], object]) -> None:
-            """One thing that it left. A host that does not answer is no answer; what else goes wrong is told, and the rest goes on."""
+            """Copy one part. If that fails, note the error and go on with the others, unless the host does not answer."""
             nonlocal outcome
             try:
                 work()
@@ -183,7 +189,7 @@ class FleetField:
                 raise
             except (MusterError, OSError) as error:
                 errors.append(f"{name}: {getattr(error, 'message', error)}")
-                # What could not be brought home stays where it is.
+                # Do not destroy the only copy.
                 outcome = outcome._replace(keep_agent=outcome.keep_agent or not isinstance(error, NotFound))
 
         def put(name: str, content: bytes) -> None:
@@ -214,7 +220,7 @@ class FleetField:
         return outcome._replace(harvest_errors=tuple(errors))
 
     def _transcript(self, one: Any, put: Callable[[str, bytes], None]) -> int:
-        """Bring the transcript home, if its type keeps one, and return how many tokens it tells of."""
+        """Copy the transcript, if its type keeps one, and return how many tokens it counts."""
         kind = self.fleet.type(one.agent.type)
         if not (kind.transcript or kind.translate):
             return 0
@@ -223,11 +229,11 @@ class FleetField:
         return sum(_tokens(entry.get("usage")) for entry in entries)
 
     def _tallied(self, one: Any, spoken: int) -> Status:
-        """Return the status once its usage covers the tokens of the transcript: a client is tallied a moment after its last turn."""
+        """Return the status once its usage covers the tokens of the transcript. Usage is counted a moment after the last turn."""
         status: Status = one.status
         deadline = time.monotonic() + TALLY_SECONDS
         while _tokens(status.usage) < spoken and time.monotonic() < deadline:
-            self.rest(0.1)
+            self.sleep(0.1)
             status = self.fleet.look(one)
         return status
 
@@ -235,11 +241,11 @@ class FleetField:
         from pathlib import Path
 
         into = Path(attempt.folder) / "artifacts"
-        shutil.rmtree(into, ignore_errors=True)  # half of it, from a harvest that was cut off
+        shutil.rmtree(into, ignore_errors=True)  # a harvest that was interrupted may have left a part of it
         with self.fleet.artifacts(one, artifacts.BYTES_MOST) as archive:
             refused = artifacts.unpack(archive, into, artifacts.BYTES_MOST)
         with contextlib.suppress(OSError):
-            into.rmdir()  # it submitted none
+            into.rmdir()  # empty: the agent submitted none
         errors += [f"artifacts: {words}" for words in refused[:20]]
 
     def _diff(self, one: Any, path: str, errors: list[str]) -> None:
@@ -250,12 +256,15 @@ class FleetField:
                 left -= len(piece)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(f"{path}.tmp", path)  # the outcome comes after it, and waits for the folder
+        os.replace(f"{path}.tmp", path)  # writing the outcome later syncs the folder
         if not left:
             errors.append(f"diff: it is cut at {DIFF_MAX >> 20} MB")
 
     def _commits(self, one: Any, patch: str, outcome: Outcome) -> Outcome:
-        """Its branch, and what it had not committed as a commit on the side; a ref of the run holds both, whatever becomes of the agent."""
+        """Pull the agent's branch, and its uncommitted changes as a branch of their own.
+
+        A ref of the run keeps the commits alive when the agent is destroyed.
+        """
         pulled = self.fleet.pull(one, force=True, empty=False)
         branch, tip, repo = (str(pulled.get(key) or "") for key in ("branch", "tip", "repo"))
         outcome = outcome._replace(branch=branch, tip=tip, commits=pulled.get("commits") or 0)
@@ -267,19 +276,19 @@ class FleetField:
         return outcome._replace(uncommitted=str(rest.get("branch") or ""), repo=repo)
 
     def _carried_only(self, one: Any, patch: str) -> bool:
-        """What is not committed is what the user had not either when the agent was made: all that it did is in its commits."""
+        """Return whether the uncommitted changes are only those that the user had, too, when the agent was created."""
         if not os.path.exists(patch) or os.path.getsize(patch) > CARRIED_MAX:
             return False
         with open(patch, "rb") as file:
             return bool(file.read() == self.fleet.diff(one, committed=True))
 
     def clear(self, attempt: Attempt) -> None:
-        """One that has not done its task, or whose work could not be brought home, is only stopped: somebody may want to see to it."""
+        """End the agent. It is only stopped if its task failed or its work could not be copied, so that a person can look at it."""
         ended = attempt.outcome
-        # One without an outcome is half made, and made anew.
+        # An attempt without an outcome is begun anew, so its half-made agent goes.
         keep = ended is not None and (self.keep or ended.keep_agent or (ended.final and ended.outcome != "ok"))
         try:
-            one = self._mine(attempt)
+            one = self._agent(attempt)
         except NotFound:
             one = None
         if one is not None and keep:
@@ -293,8 +302,8 @@ def _tokens(usage: object) -> int:
     return sum(counts[key] for key in TOKENS if isinstance(counts.get(key), int))
 
 
-def _born(status: Status) -> str:
-    """The name that an agent was given, whatever it is called now; of a very long one an id does not have all of it."""
+def _original_name(status: Status) -> str:
+    """Return the name under which an agent was created. An id does not hold all of a very long name."""
     name = status.agent.id[:-9]
     return name if len(name) < 40 else status.agent.name
 
@@ -312,7 +321,7 @@ def _shown(status: Status) -> dict[str, Any]:
 
 
 def _stream(path: str, lines: Iterable[str]) -> None:
-    """A recording can be large: it is never in memory as a whole."""
+    """Write a recording line by line, because it may be too large for memory."""
     with open(f"{path}.tmp", "w", encoding="utf-8", errors="replace") as file:
         file.writelines(lines)
     os.replace(f"{path}.tmp", path)

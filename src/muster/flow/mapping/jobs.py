@@ -1,4 +1,4 @@
-"""Where each task of a run is on its way, and how many agents that makes on each host."""
+"""The stage of each task of a run, and how many agents that makes on each host."""
 
 from __future__ import annotations
 
@@ -7,65 +7,73 @@ from collections import Counter, defaultdict
 from ..limits.governor import Spend
 from ..run.directory import Attempt
 from ..run.tasks import Task
-from .supervise import Act, Memo
+from .supervise import Action, Observed
 
 
 class Job:
-    """A task on its way: `found` (it may have an agent from before), `todo`, `later` (to be tried again), `launching`, `running`,
-    `ending` (its harvest is to be tried again), `harvesting`, `clearing`, `over`.
+    """A task and its attempts. Its stage is one of:
+
+    `todo`; `retry` (a later attempt, after a pause); `adopting` (a former process began an attempt; the next poll shows whether it
+    has an agent); `launching`; `running`; `harvesting`; `unharvested` (the harvest failed and is tried again); `clearing`; `done`.
     """
 
-    def __init__(self, task: Task, tries: list[Attempt]) -> None:
+    def __init__(self, task: Task, attempts: list[Attempt]) -> None:
         self.task, self.stage = task, "todo"
-        self.tries: list[Attempt] = []
+        self.attempts: list[Attempt] = []
         self.name = self.place = ""
-        """Of the agent that has it, or had it last."""
-        for attempt in tries:
-            self.tried(attempt)
-        self.memo = Memo(0.0)
-        self.not_before = self.since = self.unharvested = 0.0
-        self.act = Act()
+        """The agent of the last attempt, and its host."""
+        for attempt in attempts:
+            self.add(attempt)
+        self.observed = Observed(0.0)
+        self.not_before = 0.0
+        """When a `retry` or a failed harvest is due."""
+        self.since = 0.0
+        """When the last attempt began."""
+        self.harvest_failed_at = 0.0
+        self.ending = Action()
+        """Why the last attempt is being harvested."""
         self.spent = Spend()
-        self.before = Spend()
-        """Of its attempts that are over."""
+        """By the attempt that has no outcome yet."""
+        self.spent_before = Spend()
+        """By the attempts that have one."""
 
     @property
     def last(self) -> Attempt:
-        return self.tries[-1]
+        return self.attempts[-1]
 
-    def tried(self, attempt: Attempt) -> None:
-        """One more attempt, or the last one again, of which no agent came."""
-        if self.tries and self.last.number == attempt.number:
-            self.tries.pop()
-        # What the agents of ten thousand attempts said is on disk, and not kept in memory.
-        self.tries.append(attempt._replace(outcome=attempt.outcome and attempt.outcome.lean()))
+    def add(self, attempt: Attempt) -> None:
+        """Add an attempt, or replace the last one if it has the same number."""
+        if self.attempts and self.last.number == attempt.number:
+            self.attempts.pop()
+        # Memory: what agents said in 10,000 attempts stays on the disk.
+        self.attempts.append(attempt._replace(outcome=attempt.outcome and attempt.outcome.lean()))
         self.name, self.place = attempt.agent.name, attempt.agent.place
 
 
-#: Stages in which an agent is looked at, and in which there is or may be one.
-WATCHED = frozenset({"found", "running"})
-ALIVE = frozenset({"launching", "found", "running", "ending", "harvesting", "clearing"})
+#: The stages in which the agent is watched, and those in which there is or may be an agent.
+WATCHED = frozenset({"adopting", "running"})
+ALIVE = frozenset({"launching", "adopting", "running", "unharvested", "harvesting", "clearing"})
 
 
-class Board:
-    """All jobs, kept so that no step looks at all of them."""
+class JobIndex:
+    """All jobs by stage and by host, so that no step has to go through all of them."""
 
     def __init__(self) -> None:
         self.stages: dict[str, dict[str, Job]] = defaultdict(dict)
         self.watched: dict[str, dict[str, Job]] = defaultdict(dict)
-        """Those whose agents are looked at, by place."""
-        self.living = 0
-        self.alive: Counter[str] = Counter()
-        """Agents that there are or may be, and those of each place."""
-        self.launching: Counter[str] = Counter()
+        """The jobs whose agents are watched, by host."""
+        self.alive = 0
+        """How many agents there are or may be."""
+        self.alive_on: Counter[str] = Counter()
+        self.launching_on: Counter[str] = Counter()
 
     def move(self, job: Job, stage: str) -> None:
         key = job.task.id
         self.stages[job.stage].pop(key, None)
-        living = (stage in ALIVE) - (job.stage in ALIVE)
-        self.living += living
-        self.alive[job.place] += living
-        self.launching[job.place] += (stage == "launching") - (job.stage == "launching")
+        change = (stage in ALIVE) - (job.stage in ALIVE)
+        self.alive += change
+        self.alive_on[job.place] += change
+        self.launching_on[job.place] += (stage == "launching") - (job.stage == "launching")
         self.watched[job.place].pop(key, None)
         job.stage = stage
         self.stages[stage][key] = job

@@ -1,4 +1,4 @@
-"""Whose turn it is: each host is looked at again and again, and with many of them it is some host's turn at any moment."""
+"""When each host is polled next."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import math
 from collections.abc import Iterator
 
 
-class Turns:
-    def __init__(self, pause: float) -> None:
-        """`pause`: so long hosts wait for each other, to be taken together."""
-        self.pause = pause
-        self.looked: dict[str, float] = {}
-        """When each host was last looked at."""
-        self.due = math.inf
-        """When the next turn is."""
-        self._turns: list[tuple[float, str]] = []
-        self._next: dict[str, float] = {}
-        """The next turn of each host; others among the turns are void."""
+class PollSchedule:
+    def __init__(self, batch_seconds: float) -> None:
+        """`batch_seconds`: polls that fall due within this time are taken together."""
+        self.batch_seconds = batch_seconds
+        self.polled: dict[str, float] = {}
+        """When each host was last polled."""
+        self.next_at = math.inf
+        """When the next poll is due."""
+        self._heap: list[tuple[float, str]] = []
+        self._due: dict[str, float] = {}
+        """When each host's next poll is due. Other entries of the heap are void."""
 
-    def want(self, place: str, after: float) -> None:
-        """A turn so many seconds after the last look, unless it has a sooner one."""
-        at = self.looked.get(place, 0.0) + after
-        if at < self._next.get(place, math.inf):
-            self._next[place] = at
-            heapq.heappush(self._turns, (at, place))
-            self.due = min(self.due, at)
+    def add(self, place: str, seconds: float) -> None:
+        """Poll a host this many seconds after its last poll, unless an earlier poll is scheduled."""
+        at = self.polled.get(place, 0.0) + seconds
+        if at < self._due.get(place, math.inf):
+            self._due[place] = at
+            heapq.heappush(self._heap, (at, place))
+            self.next_at = min(self.next_at, at)
 
     def take(self, now: float) -> Iterator[str]:
-        """The hosts whose turn it is. One that is taken has its next turn when it is wanted again."""
-        while self._turns and self._turns[0][0] <= now:
-            at, place = heapq.heappop(self._turns)
-            if self._next.get(place) == at:
-                del self._next[place]
+        """Yield the hosts whose poll is due. Each is polled again only once it is added again."""
+        while self._heap and self._heap[0][0] <= now:
+            at, place = heapq.heappop(self._heap)
+            if self._due.get(place) == at:
+                del self._due[place]
                 yield place
-        self.due = max(now + self.pause, self._turns[0][0]) if self._turns else math.inf
+        self.next_at = max(now + self.batch_seconds, self._heap[0][0]) if self._heap else math.inf

@@ -1,4 +1,4 @@
-"""How a run is begun or gone on with: the input becomes a directory, the directory a scheduler over the fleet."""
+"""Starts or continues a run of `map`: makes its directory from the input, and runs a scheduler over it."""
 
 from __future__ import annotations
 
@@ -12,32 +12,31 @@ from typing import Any, NamedTuple
 
 from ... import Address, AgentType, Fleet, Spec
 from ...errors import MusterError, Unreachable, UsageError
-from ..limits import budget as purse
-from ..limits import settings
+from ..limits import budget, settings
 from ..limits.breaker import Breaker
 from ..limits.budget import Estimate
 from ..limits.governor import Governor, Limits
 from ..run import directory as runs
 from ..run import escalations, git, tasks
 from ..run.records import GOOD, Control, Finished, RunInfo
-from .fleet_backend import FleetField
-from .scheduler import ENDED_BY_US, SETTABLE, Plan, Scheduler, cannot_use
-from .supervise import Rules
+from .fleet_backend import FleetBackend
+from .scheduler import ENDED_BY_US, SETTABLE, Options, Scheduler, cannot_use
+from .supervise import Policy
 
-#: A client that gives no sign of work for so long hangs; a command may be silent as long as it likes.
+#: Seconds without a sign of work after which a client counts as stalled. A command may be silent as long as it likes.
 STALL = 1800.0
-#: The launches of so long share one look at the user's repository.
+#: Seconds for which the state of the user's repository is cached between launches.
 SOURCE_SECONDS = 2.0
 
 Say = Callable[[dict[str, Any]], None]
 Shown = Callable[[Scheduler], None]
 
 
-class Wish(NamedTuple):
-    """What `map` is asked for."""
+class MapRequest(NamedTuple):
+    """What the user asks `map` for."""
 
     spec: Spec
-    """The agent of every task; its address, arguments, message and labels are completed for each."""
+    """The agent of every task; its address, arguments, message and labels are filled in for each."""
     prompt: str
     args: tuple[str, ...]
     items: list[dict[str, str]]
@@ -47,31 +46,31 @@ class Wish(NamedTuple):
     keep: bool = False
     retries: int = 1
     stall: float | None = None
-    """None: as is usual for the type."""
+    """Seconds; None means the default of the type."""
     limits: Limits = Limits()
     questions: str = "answer"
 
 
-def estimate(fleet: Fleet, wish: Wish) -> tuple[Estimate, Limits]:
-    """What it will come to, by what former runs of this type came to; and the limits with that in them."""
-    mean = settings.mean(fleet.home, os.path.realpath(wish.spec.source or fleet.cwd), wish.spec.type)
-    limits = wish.limits._replace(expected_dollars=mean.dollars, expected_tokens=mean.tokens)
-    return purse.estimate(len(wish.items), limits, mean), limits
+def estimate(fleet: Fleet, request: MapRequest) -> tuple[Estimate, Limits]:
+    """Return what the run will cost, judged by former runs of this type, and the limits with that expectation."""
+    mean = settings.mean(fleet.home, os.path.realpath(request.spec.source or fleet.cwd), request.spec.type)
+    limits = request.limits._replace(expected_dollars=mean.dollars, expected_tokens=mean.tokens)
+    return budget.estimate(len(request.items), limits, mean), limits
 
 
-def check(fleet: Fleet, wish: Wish) -> None:
-    """What is wrong with the words is found before anything is made."""
-    kind = fleet.type(wish.spec.type)
-    unattended(kind, wish.spec.permissions)
-    if not wish.items:
+def validate(fleet: Fleet, request: MapRequest) -> None:
+    """Raise UsageError if the request cannot work. Nothing is created."""
+    kind = fleet.type(request.spec.type)
+    unattended(kind, request.spec.permissions)
+    if not request.items:
         raise UsageError("there are no items", "one a line on stdin: ls | muster map …, or --items FILE")
-    if kind.speaks and kind.prompt != "environment" and not wish.prompt:
+    if kind.speaks and kind.prompt != "environment" and not request.prompt:
         raise UsageError(f"{kind.name} needs a prompt", "-p 'Look at {item}'")
-    for place in wish.places:
-        for task in tasks.tasks(wish.items[:1], wish.prompt, wish.args):
-            name = f"check-{os.urandom(4).hex()}"  # nobody's, so that no branch of this name is in the way
+    for place in request.places:
+        for task in tasks.tasks(request.items[:1], request.prompt, request.args):
+            name = f"check-{os.urandom(4).hex()}"  # unused, so that no existing branch is in the way
             address = Address.parse(f"{name}@{place}" if place else name)
-            fleet.check(wish.spec._replace(address=address, message=task.prompt, args=task.args))
+            fleet.check(request.spec._replace(address=address, message=task.prompt, args=task.args))
 
 
 def unusable(fleet: Fleet, places: Sequence[str]) -> list[str]:
@@ -94,7 +93,7 @@ def unusable(fleet: Fleet, places: Sequence[str]) -> list[str]:
 
 
 def unattended(kind: AgentType, permissions: str) -> None:
-    """UsageError for a client that would ask a person."""
+    """Raise UsageError if the client would ask a person for permissions."""
     if kind.bypass and permissions == "ask":
         raise UsageError(
             f"{kind.name} asks a person for permissions, and there is none in a run",
@@ -102,20 +101,20 @@ def unattended(kind: AgentType, permissions: str) -> None:
         )
 
 
-def directory(fleet: Fleet, wish: Wish) -> tuple[runs.Run, bool]:
-    """The run for this input: an unfinished one of the same input, else a new one (True)."""
-    made = tasks.tasks(wish.items, wish.prompt, wish.args)
-    spec = wish.spec
+def open_run(fleet: Fleet, request: MapRequest) -> tuple[runs.Run, bool]:
+    """Return the unfinished run of the same input, or a new run and True."""
+    made = tasks.tasks(request.items, request.prompt, request.args)
+    spec = request.spec
     source = os.path.realpath(spec.source or fleet.cwd)
-    same = [spec.type, wish.prompt, wish.args, wish.items, wish.places, source, spec.branch, spec.mode]
+    same = [spec.type, request.prompt, request.args, request.items, request.places, source, spec.branch, spec.mode]
     digest = tasks.digest(same)
-    if wish.name:
-        known = [run for run in runs.all_runs(fleet.home) if run.name == wish.name]
+    if request.name:
+        known = [run for run in runs.all_runs(fleet.home) if run.name == request.name]
         if known and known[0].info.digest != digest:
-            raise UsageError(f"run {wish.name} was made for other input", "--run ANOTHER-NAME")
-        if known and not wish.new:
+            raise UsageError(f"run {request.name} was made for other input", "--run ANOTHER-NAME")
+        if known and not request.new:
             return known[0], False
-    elif not wish.new and (found := next((run for run in runs.of(fleet.home, digest) if not over(run)), None)):
+    elif not request.new and (found := next((run for run in runs.of(fleet.home, digest) if not is_over(run)), None)):
         return found, False
     info = RunInfo(
         digest=digest,
@@ -123,60 +122,58 @@ def directory(fleet: Fleet, wish: Wish) -> tuple[runs.Run, bool]:
         source=source,
         base=git.commit(fleet.local, source, spec.branch or "HEAD"),
         type=spec.type,
-        prompt=wish.prompt,
-        args=wish.args,
-        places=wish.places,
+        prompt=request.prompt,
+        args=request.args,
+        places=request.places,
         permissions=spec.permissions,
     )
-    name = wish.name or runs.free_name(fleet.home, "map")
+    name = request.name or runs.free_name(fleet.home, "map")
     return runs.make(fleet.home, name, info, made), True
 
 
-def go(fleet: Fleet, wish: Wish, run: runs.Run, say: Say, shown: Shown) -> bool:
-    """Run it to its end (True), or to where somebody asked for one. `Refused` when another process runs it."""
-    if over(run):
+def run_map(fleet: Fleet, request: MapRequest, run: runs.Run, say: Say, shown: Shown) -> bool:
+    """Work on a run until every task has an outcome (True), or a person ends it. `Refused` if another process runs it."""
+    if is_over(run):
         return True
     with run.holding():
         if run.finished():
             os.unlink(run.path("finished.json"))
-        escalations.record(fleet.home, run)  # of a process that was killed before it could
+        escalations.record(fleet.home, run)  # a former process may have been killed before this
         say(run.event("begun", time.time(), run=run.name, tasks=len(run.tasks())))
 
-        def heard(event: dict[str, Any]) -> None:
+        def on_event(event: dict[str, Any]) -> None:
             if event["kind"] == "outcome":
-                with contextlib.suppress(OSError):  # a full disk: it is done once more at the end
-                    escalations.record(
-                        fleet.home, run, str(event["task"])
-                    )  # who it is for need not wait for the others
+                with contextlib.suppress(OSError):  # full disk: this is repeated at the end
+                    escalations.record(fleet.home, run, str(event["task"]))  # people need not wait for the other tasks
             say(event)
 
-        # A question that a reduce has asked an integrator is for the next reduce to go on with.
+        # A task with a base is a question that a reduce has asked an integrator. The next reduce goes on with it.
         own = [task.id for task in run.tasks() if not task.base]
-        done = work(fleet, wish, run, heard, shown, only=own, reopen=True)
+        done = run_tasks(fleet, request, run, on_event, shown, only=own, reopen=True)
         escalations.record(fleet.home, run)
         if done:
             finish(run, say)
         return done
 
 
-def over(run: runs.Run) -> bool:
-    """Nothing of it is left to be done: also what was stopped, or for which there was no budget, can be."""
+def is_over(run: runs.Run) -> bool:
+    """Return whether nothing is left to do. Tasks that were cancelled or had no budget can still be done."""
     finished = run.finished()
     return finished is not None and not any(finished.outcomes.get(name) for name in ENDED_BY_US)
 
 
 def stop(fleet: Fleet, run: runs.Run, say: Say) -> None:
-    """End a run that nobody runs any more: its agents are harvested and ended, the rest is cancelled."""
+    """End a run that no process runs any more: harvest and end its agents, and cancel the other tasks."""
     spec = Spec(Address(""), run.info.type, permissions=run.info.permissions)
-    wish = Wish(spec, "", (), [], run.info.places)
+    request = MapRequest(spec, "", (), [], run.info.places)
     with run.holding():
-        if work(fleet, wish, run, say, lambda scheduler: None, wanted="stopped"):
+        if run_tasks(fleet, request, run, say, lambda scheduler: None, wanted="stopped"):
             finish(run, say)
 
 
-def work(
+def run_tasks(
     fleet: Fleet,
-    wish: Wish,
+    request: MapRequest,
     run: runs.Run,
     say: Say,
     shown: Shown,
@@ -185,35 +182,39 @@ def work(
     wanted: str = "",
     reopen: bool = False,
 ) -> bool:
-    """All tasks that the run has now, or `only` some of them by their ids, by the process that holds it."""
-    kind = fleet.type(wish.spec.type)
-    limits = estimate(fleet, wish)[1]
+    """Work on the run's tasks until each has an outcome (True), or a person ends it. The caller holds the run.
+
+    `only` limits the work to these ids. `wanted` is what control.json asks for at first. `reopen`: also work on tasks that were
+    cancelled or had no budget.
+    """
+    kind = fleet.type(request.spec.type)
+    limits = estimate(fleet, request)[1]
     fleet.source_seconds = SOURCE_SECONDS
-    field = FleetField(fleet, run, wish.spec, speaks=kind.speaks, keep=wish.keep, hosts=len(wish.places))
+    backend = FleetBackend(fleet, run, request.spec, speaks=kind.speaks, keep=request.keep, hosts=len(request.places))
     state = runs.read(run.path("state.json")) or {}
-    governor = Governor.from_json(limits, state.get("governor"), field.now())
+    governor = Governor.from_json(limits, state.get("governor"), backend.now())
     breaker = Breaker()
     breaker.restore(state.get("breaker"))
     if any(pause.state == "stopped" for pause in breaker.pauses.values()):
-        breaker.lift()  # whoever begins again has seen to it, or finds out
+        breaker.lift()  # whoever starts the run again has fixed the cause, or will see it again
     if run.control() != Control() or wanted:
-        # No more what was asked of the process before: what is typed now counts.
+        # What was asked of a former process does not count any more; what is typed now does.
         run.ask(state=wanted, **dict.fromkeys(SETTABLE))
     chosen = None if only is None else frozenset(only)
     proven = kind.prompt == "typed" and bool(kind.receipt)
-    plan = Plan(wish.places, rules(kind, wish), wish.retries, chosen, reopen, proven)
-    scheduler = Scheduler(run, plan, governor, breaker, field, say, random.random)
-    field.waits = lambda: shown(scheduler)
-    undo = field.heed_interrupts()
+    options = Options(request.places, policy(kind, request), request.retries, chosen, reopen, proven)
+    scheduler = Scheduler(run, options, governor, breaker, backend, say, random.random)
+    backend.on_wait = lambda: shown(scheduler)
+    undo = backend.count_interrupts()
     try:
-        return scheduler.go()
+        return scheduler.work()
     finally:
         undo()
 
 
-def rules(kind: AgentType, wish: Wish) -> Rules:
-    usual = STALL if kind.speaks else 0.0
-    return Rules(kind.speaks, usual if wish.stall is None else wish.stall, wish.questions)
+def policy(kind: AgentType, request: MapRequest) -> Policy:
+    default = STALL if kind.speaks else 0.0
+    return Policy(kind.speaks, default if request.stall is None else request.stall, request.questions)
 
 
 def finish(run: runs.Run, say: Say, commit: str | None = None, branch: str = "") -> None:
@@ -222,7 +223,7 @@ def finish(run: runs.Run, say: Say, commit: str | None = None, branch: str = "")
     say(run.event("finished", now, outcomes=outcomes))
 
 
-def code(outcomes: dict[str, int]) -> int:
-    """The exit code of a run that is over."""
+def exit_code(outcomes: dict[str, int]) -> int:
+    """Return the exit code of a run that is over."""
     bad = {name for name, count in outcomes.items() if count} - GOOD
     return 0 if not bad else 4 if bad <= {"timeout", "over-budget"} else 1

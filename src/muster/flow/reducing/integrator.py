@@ -132,7 +132,7 @@ def _ask(work: Reduction, kind: str, item: str, role: str, text: str, base: str,
         work.run.add([task])
     spec = work.wish.map.spec._replace(type=kind)
     wish = work.wish.map._replace(spec=spec, limits=work.wish.map.limits._replace(reserve=0.0))
-    if not start.work(work.fleet, wish, work.run, work.say, work.shown, only=[task.id]):
+    if not start.run_tasks(work.fleet, wish, work.run, work.say, work.shown, only=[task.id]):
         raise KeyboardInterrupt
     attempts = work.run.attempts(task.id)
     return attempts[-1] if attempts else None

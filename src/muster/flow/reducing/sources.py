@@ -12,7 +12,7 @@ from ...errors import MusterError, NotFound, UsageError
 from ..improving import setup
 from ..improving.request import ImproveRequest
 from ..mapping import start
-from ..mapping.fleet_backend import FleetField
+from ..mapping.fleet_backend import FleetBackend
 from ..run import directory as runs
 from ..run import git, tasks
 from ..run.directory import Run
@@ -107,7 +107,7 @@ def collect(fleet: Fleet, wish: ImproveRequest, names: Sequence[str]) -> tuple[R
 
 def take(fleet: Fleet, wish: ImproveRequest, run: Run, say: start.Say) -> None:
     """Harvest the commits of each source into its task, once. The agents stay as they are."""
-    field = FleetField(fleet, run, wish.map.spec, speaks=True, keep=True)
+    backend = FleetBackend(fleet, run, wish.map.spec, speaks=True, keep=True)
     for task, source in zip(run.tasks(), (Source(*fields) for fields in run.info.sources), strict=False):
         if any(attempt.final for attempt in run.attempts(task.id)):
             continue
@@ -117,7 +117,7 @@ def take(fleet: Fleet, wish: ImproveRequest, run: Run, say: start.Say) -> None:
         attempt = run.begin(task.id, 1, agent, "")
         outcome = Outcome(tip=source.commit, branch=source.name)
         try:
-            outcome = field.gather(fleet.get(source.address), attempt) if source.address else outcome
+            outcome = backend.bring_home(fleet.get(source.address), attempt) if source.address else outcome
             outcome = _onto(fleet, run, task, outcome)
         except MusterError as error:
             outcome = outcome._replace(outcome="failed", reason=error.message)

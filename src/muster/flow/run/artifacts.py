@@ -1,7 +1,7 @@
-"""The files that an agent leaves, taken out of a tar stream that its host sends.
+"""Unpacks the tar stream in which a host sends the artifacts of an agent.
 
-The stream is made where the agent lives, so every byte of it may be the agent's. Only plain files are written, below one folder,
-and nothing that is there is followed or replaced. What the files hold is not looked at.
+The stream comes from the agent's host, so every byte of it may be hostile. Only plain files are written, below one folder. No link is
+followed and no existing file replaced. The contents of the files are not inspected.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .results import name_flaw, shown
 
 FILES_MOST = 1000
 BYTES_MOST = 200 << 20
-#: Of all headers; folders, links and long names are entries too.
+#: Headers in all; folders, links and long names count, too.
 ENTRIES_MOST = 10_000
-#: Of one long name or extended header.
+#: Bytes of one long name or extended header.
 HEADER_MOST = 16 << 10
 REFUSALS_MOST = 100
 BLOCK = 512
@@ -27,13 +27,13 @@ _KINDS = {b"1": "a hard link", b"2": "a symlink", b"3": "a device", b"4": "a dev
 
 
 def unpack(archive: bytes | IO[bytes], into: Path, limit: int = BYTES_MOST) -> list[str]:
-    """Write the plain files of an archive below `into`, which is made; returns what was refused, each with its reason.
+    """Write the plain files of an archive below `into`, which is created, and return what was refused, each with the reason.
 
-    The archive is what `tar -cf - -C ARTIFACTS .` writes, not compressed. At most `limit` bytes in `FILES_MOST` files are
-    written, readable for the user only. A damaged archive is used as far as it goes, and its end is one of the refusals.
-    OSError when this machine cannot write.
+    The archive is the output of `tar -cf - -C ARTIFACTS .`, uncompressed. At most `limit` bytes in `FILES_MOST` files are
+    written, readable for the user only. A damaged archive is used up to the damage, which is then the last refusal.
+    Raises OSError if this machine cannot write.
     """
-    # As much again for what is refused, and for headers.
+    # Twice the limit leaves room for refused files; the rest is for headers.
     stream = _Stream(
         io.BytesIO(archive) if isinstance(archive, bytes) else archive, 2 * limit + ENTRIES_MOST * 4 * BLOCK
     )
@@ -44,7 +44,7 @@ def unpack(archive: bytes | IO[bytes], into: Path, limit: int = BYTES_MOST) -> l
         files, left = 0, limit
         for entry in _entries(stream):
             if entry.type == b"5":
-                continue  # a folder is made when a file is in it
+                continue  # folders are created for their files
             flaw = _flaw(entry, left)
             if not flaw and files == FILES_MOST:
                 raise _Damage(f"has more than {FILES_MOST} files")
@@ -54,9 +54,9 @@ def unpack(archive: bytes | IO[bytes], into: Path, limit: int = BYTES_MOST) -> l
             if flaw and len(refused) < REFUSALS_MOST:
                 refused.append(f"{shown(entry.name, 200)}: {flaw}")
             elif flaw:
-                raise _Damage("has too much that is refused")
+                raise _Damage("has too many refused entries")
     except _Damage as damage:
-        refused.append(f"the archive {damage}; what comes then is left out")
+        refused.append(f"the archive {damage}; the rest is left out")
     finally:
         os.close(top)
     return refused
@@ -73,7 +73,7 @@ def _flaw(entry: _Entry, left: int) -> str:
 
 
 def _write(stream: _Stream, entry: _Entry, top: int) -> str:
-    """Write the file below the open folder; returns why it could not be. One that is cut off is not left."""
+    """Write a file below the open folder, and return why it could not be written. A truncated file is removed."""
     *folders, last = entry.name.split("/")
     folder = os.dup(top)
     try:
@@ -94,14 +94,14 @@ def _write(stream: _Stream, entry: _Entry, top: int) -> str:
             os.unlink(last, dir_fd=folder)
             raise
     except (FileExistsError, NotADirectoryError):
-        return "something of that name is there already"
+        return "a file of that name exists already"
     finally:
         os.close(folder)
     return ""
 
 
-# Reading tar. The standard library's reader follows a header wherever it points: hundreds of megabytes into memory, into
-# expressions that take quadratic time, into itself. Here one of any content costs a few kilobytes and no time.
+# Reading tar. A hostile header can make the standard library's reader load hundreds of megabytes, run a regular expression in
+# quadratic time, or recurse without end. This reader takes a few kilobytes for any header.
 
 
 class _Entry(NamedTuple):
@@ -111,17 +111,17 @@ class _Entry(NamedTuple):
 
 
 class _Damage(Exception):
-    """From here on the archive cannot be read; a phrase that begins with a verb."""
+    """The archive cannot be read any further. The message is a phrase that begins with a verb."""
 
 
 class _Stream:
-    """The bytes of an archive, forward only and up to a limit."""
+    """Reads an archive forward, up to a limit."""
 
     def __init__(self, stream: IO[bytes], most: int) -> None:
         self._stream, self._left = stream, most
         self.empty = True
         self.pending = 0
-        """How much of the newest entry was not read yet, with its padding."""
+        """Bytes of the current entry that were not read yet, with its padding."""
 
     def exactly(self, size: int) -> bytes:
         if size > self._left:
@@ -129,7 +129,7 @@ class _Stream:
         self._left -= size
         pieces, missing = [], size
         while missing:
-            piece = self._stream.read(missing)  # a pipe gives what it has
+            piece = self._stream.read(missing)  # a pipe may return less
             if not piece:
                 raise _Damage("is cut off")
             self.empty = False
@@ -138,7 +138,7 @@ class _Stream:
         return b"".join(pieces)
 
     def content(self, size: int) -> Iterator[bytes]:
-        """The next `size` bytes of the newest entry."""
+        """Yield the next `size` bytes of the current entry."""
         while size:
             chunk = self.exactly(min(size, _CHUNK))
             self.pending -= len(chunk)
@@ -146,7 +146,7 @@ class _Stream:
             yield chunk
 
     def skip(self) -> None:
-        """Go to the next header."""
+        """Skip to the next header."""
         if self.pending > self._left:
             raise _Damage("is too large")
         for _ in self.content(self.pending):
@@ -154,8 +154,8 @@ class _Stream:
 
 
 def _entries(stream: _Stream) -> Iterator[_Entry]:
-    """What the archive has, in its order; who wants the content of one reads it before the next is asked for."""
-    told: dict[bytes, bytes] = {}
+    """Yield the entries in order. Read the content of one before asking for the next."""
+    extended: dict[bytes, bytes] = {}
     for _ in range(ENTRIES_MOST):
         stream.skip()
         try:
@@ -174,17 +174,17 @@ def _entries(stream: _Stream) -> Iterator[_Entry]:
             if size > HEADER_MOST:
                 raise _Damage("has a header that is too large")
             content = b"".join(stream.content(size))
-            told |= {b"path": content.rstrip(b"\0")} if type == b"L" else _records(content) if type == b"x" else {}
+            extended |= {b"path": content.rstrip(b"\0")} if type == b"L" else _records(content) if type == b"x" else {}
             continue
-        name = told.get(b"path") or _name(header)
-        if b"size" in told:
-            size = int(told[b"size"]) if told[b"size"].isdigit() and len(told[b"size"]) < 20 else 1 << 64
+        name = extended.get(b"path") or _name(header)
+        if b"size" in extended:
+            size = int(extended[b"size"]) if extended[b"size"].isdigit() and len(extended[b"size"]) < 20 else 1 << 64
             stream.pending = size + -size % BLOCK
-        if any(key.startswith(b"GNU.sparse") for key in told):
+        if any(key.startswith(b"GNU.sparse") for key in extended):
             type = b"S"
-        told = {}
+        extended = {}
         text = name.decode("utf-8", "surrogateescape").removeprefix("./")
-        # Before there were types a folder was a name that ends with a slash.
+        # In the oldest format a folder is a name that ends with a slash.
         yield _Entry(text, b"5" if type in b"0\0" and text.endswith("/") else type, size)
     raise _Damage(f"has more than {ENTRIES_MOST} entries")
 
@@ -195,7 +195,7 @@ def _name(header: bytes) -> bytes:
 
 
 def _number(field: bytes) -> int:
-    if field[0] & 0x80:  # GNU: no digits, the number itself
+    if field[0] & 0x80:  # GNU stores large numbers in binary
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b"\0 ")
     if not digits or digits.strip(b"01234567"):
@@ -204,7 +204,7 @@ def _number(field: bytes) -> int:
 
 
 def _records(content: bytes) -> dict[bytes, bytes]:
-    """`LENGTH KEY=VALUE` lines of an extended header."""
+    """Parse the `LENGTH KEY=VALUE` lines of an extended header."""
     found: dict[bytes, bytes] = {}
     at = 0
     while at < len(content):

@@ -1,7 +1,7 @@
-"""A run is a directory: all that is known of it is a file there, written whole or appended in one piece.
+"""The directory of a run, which holds all that is known about it. Files are written whole, or appended in one piece.
 
-Whoever reads may do so at any time; one process at a time writes. What cannot be had again without paying for it once more is on
-the disk before the scheduler goes on (docs/runs.md). Nothing here knows agents or decides anything.
+Any process may read at any time; one process at a time writes. Whatever would cost money to get again is synced to the disk before
+the scheduler goes on (docs/runs.md). Nothing here knows agents or makes decisions.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from ...errors import NotFound, Refused, UsageError, close
 from .records import OUTCOMES, VERSION, Ahead, AttemptAgent, Control, Finished, Outcome, Plan, RunInfo, Verified
 from .tasks import Task
 
-HOLD_TRIES, HOLD_SECONDS = 20, 0.02
+#: How often the lock of a run is tried, and the seconds between.
+LOCK_ATTEMPTS, LOCK_SECONDS = 20, 0.02
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}\Z")
-#: A file of a run that is larger than this counts as unreadable.
+#: A larger file counts as unreadable.
 READ_MAX = 1 << 28
-_TRY = re.compile(r"attempt-([0-9]{1,6})")
+_ATTEMPT = re.compile(r"attempt-([0-9]{1,6})")
 
 
 class Attempt(NamedTuple):
-    """One try at a task: its folder, the agent that has it, and how it ended (None while it has not)."""
+    """One attempt at a task. Its outcome is None until it has ended."""
 
     task: str
     number: int
@@ -44,12 +45,12 @@ class Attempt(NamedTuple):
 
     @property
     def cleared(self) -> bool:
-        """Its agent was ended and cleared away: what has become of it since is not the run's affair."""
+        """Whether its agent was cleared away. An agent that has its name now is no business of the run."""
         return os.path.exists(os.path.join(self.folder, "cleared"))
 
 
 class Record(NamedTuple):
-    """A task with everything that its files say: read once, for whoever needs several views of a run."""
+    """A task with all that its files say, so that several views of a run need not read them again."""
 
     task: Task
     attempts: list[Attempt]
@@ -80,12 +81,12 @@ class Run:
             return [Task.from_json(json.loads(line)) for line in file]
 
     def attempts(self, task: str) -> list[Attempt]:
-        """All tries at it, oldest first."""
+        """Return the attempts at a task, oldest first."""
         try:
             names = os.listdir(self.path("tasks", task))
         except OSError:
             return []
-        numbers = sorted(int(match[1]) for name in names if (match := _TRY.fullmatch(name)))
+        numbers = sorted(int(match[1]) for name in names if (match := _ATTEMPT.fullmatch(name)))
         found = []
         for number in numbers:
             folder = self.path("tasks", task, f"attempt-{number}")
@@ -120,8 +121,9 @@ class Run:
         return []
 
     def picture(self, records: Callable[[], Sequence[Record]] | None = None) -> dict[str, Any]:
-        """Return the run as it is now, for people and programs. `records` is called instead of reading the tasks, if they are needed:
-        the picture of a run that is over is computed once and kept.
+        """Return the run as it is now, as JSON. Of a run that is over it is computed once and cached.
+
+        `records` is called for the tasks, if they are needed; else they are read.
         """
         return {
             **self._head(),
@@ -129,7 +131,7 @@ class Run:
         }
 
     def picture_of(self, records: Sequence[Record]) -> dict[str, Any]:
-        """Return totals and rows of these tasks."""
+        """Return the totals and a row for each of these tasks."""
         rows = []
         for task, tries, checked in records:
             last = tries[-1] if tries else None
@@ -178,7 +180,7 @@ class Run:
         return Record(task, self.attempts(task.id), self.verified(task.id))
 
     def overview(self) -> dict[str, Any]:
-        """Return `picture` without its tasks. The totals of a run that is over are computed once and kept."""
+        """Return `picture` without the tasks. Of a run that is over it is computed once and cached."""
         return {**self._head(), **self.kept("totals", self._totals)}
 
     def _head(self) -> dict[str, Any]:
@@ -191,9 +193,9 @@ class Run:
         return {key: picture[key] for key in ("outcomes", "total", "cost_usd", "tokens")}
 
     def kept(self, name: str, compute: Callable[[], dict[str, Any]], file: str = "summary.json") -> dict[str, Any]:
-        """Return what `compute` finds in the files of the tasks; of a run that is over it is kept in a file.
+        """Return what `compute` returns. Of a run that is over it is cached in a file.
 
-        Whoever changes a task of a run appends an event, so a summary holds as long as the files that it names stay the same.
+        Every change of a task appends an event, so the cache is valid while the files of `_stamp` are unchanged.
         """
         stamp = self._stamp()
         if stamp is None:
@@ -204,12 +206,12 @@ class Run:
         found = summary.get(name)
         if not isinstance(found, dict):
             found = compute()
-            with contextlib.suppress(OSError):  # a full disk, or a directory that may only be read
+            with contextlib.suppress(OSError):  # the disk is full, or the directory is read-only
                 write(self.path(file), {**summary, name: found}, sync=False)
         return found
 
     def _stamp(self) -> list[list[int]] | None:
-        """Return size and time of the files that change with the run; None while it is not over."""
+        """Return size and time of the files that change when the run does; None unless the run is over."""
         if not self.finished() or self.held():
             return None
         found = []
@@ -232,48 +234,50 @@ class Run:
     # Writing
 
     def event(self, kind: str, t: float, **fields: Any) -> dict[str, Any]:
-        """One line, in one write: a reader sees all of it or nothing."""
+        """Append a line in one write, so that a reader sees all of it or nothing."""
         event = {"version": VERSION, "t": t, "kind": kind, **fields}
         line = json.dumps(event, ensure_ascii=True).encode() + b"\n"
         fd = os.open(self.path("events.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             written = os.write(fd, line)
             if written < len(line):
-                os.ftruncate(fd, os.fstat(fd).st_size - written)  # half a line would spoil the next
+                os.ftruncate(fd, os.fstat(fd).st_size - written)  # half a line would damage the next one
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path("events.jsonl"))
         finally:
             os.close(fd)
         return event
 
     def begin(self, task: str, number: int, agent: AttemptAgent, prompt: str) -> Attempt:
-        """Write down who gets the task, before there is anybody."""
+        """Record who gets the task, before the agent exists."""
         folder = self.path("tasks", task, f"attempt-{number}")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, "cleared"))  # of an agent that was only half made, in the same attempt
+            os.unlink(os.path.join(folder, "cleared"))  # an earlier, half-made agent of this attempt was cleared away
         write(os.path.join(folder, "prompt.txt"), prompt.encode("utf-8", "surrogateescape"), sync=False)
         write(os.path.join(folder, "agent.json"), agent.to_json())
         sync_folders(self.path("tasks", task), self.path("tasks"))
         return Attempt(task, number, folder, agent, None)
 
     def add(self, tasks: Sequence[Task]) -> None:
-        """More tasks; those that it has already, by their ids, are left as they are."""
+        """Add tasks, except those whose ids the run has already."""
         known = self.tasks()
         ids = {task.id for task in known}
         lines = [task.to_json() for task in (*known, *(task for task in tasks if task.id not in ids))]
         write(self.path("tasks.jsonl"), "".join(json.dumps(line, ensure_ascii=True) + "\n" for line in lines).encode())
 
     def end(self, attempt: Attempt, outcome: Outcome) -> Attempt:
+        """Record how an attempt ended."""
         write(os.path.join(attempt.folder, "outcome.json"), outcome.to_json())
         return attempt._replace(outcome=outcome)
 
     def reopen(self, attempt: Attempt) -> Attempt:
-        """It has no outcome yet after all."""
+        """Remove the outcome of an attempt whose agent turned out to be still at work."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(attempt.folder, "outcome.json"))
         return attempt._replace(outcome=None)
 
     def clear(self, attempt: Attempt) -> None:
+        """Record that the attempt's agent was cleared away."""
         write(os.path.join(attempt.folder, "cleared"), b"", sync=False)
 
     def save(self, record: Plan | Ahead | Finished) -> None:
@@ -293,7 +297,7 @@ class Run:
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
-        """The right to write; `Refused` when another process has it. It ends with the process, however that ends."""
+        """Hold the right to write. It ends with the process at the latest. `Refused` if another process holds it."""
         with open(self.path("lock"), "a+", encoding="utf-8") as file:
             if not _locked(file):
                 file.seek(0)
@@ -308,6 +312,7 @@ class Run:
             yield
 
     def held(self) -> bool:
+        """Return whether a process holds the right to write."""
         try:
             with open(self.path("lock"), encoding="utf-8") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -332,13 +337,13 @@ def locked(path: str) -> Iterator[None]:
 
 
 def _locked(file: IO[str]) -> bool:
-    """Whether the lock could be had. Who only looks whether it is held has it for a moment: one refusal says nothing."""
-    for _ in range(HOLD_TRIES):
+    """Try to take the lock. `held` takes it for a moment, so one refusal does not mean that the run is held."""
+    for _ in range(LOCK_ATTEMPTS):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except OSError:
-            time.sleep(HOLD_SECONDS)
+            time.sleep(LOCK_SECONDS)
     return False
 
 
@@ -373,7 +378,7 @@ def make(home: str, name: str, info: RunInfo, tasks: Sequence[Task]) -> Run:
 
 
 def all_runs(home: str) -> list[Run]:
-    """Newest first."""
+    """Return the runs that can be read, newest first."""
     try:
         names = sorted(os.listdir(os.path.join(home, "runs")))
     except OSError:
@@ -394,7 +399,7 @@ def find(home: str, name: str) -> Run:
 
 
 def before(home: str, run: Run) -> Run | None:
-    """The run before it that did the same in the same repository: what it can be compared with."""
+    """Return the last run before this one with the same request in the same repository, to compare it with."""
 
     def request(info: RunInfo) -> list[object]:
         return [info.kind, info.repo, info.type, info.prompt, info.args, info.paths, bool(info.sources)]
@@ -405,23 +410,23 @@ def before(home: str, run: Run) -> Run | None:
 
 
 def of(home: str, digest: str) -> list[Run]:
-    """The runs of the same input, the newest first."""
+    """Return the runs of the same input, newest first."""
     return [run for run in all_runs(home) if run.info.digest == digest]
 
 
 def unfinished(home: str, digest: str) -> Run | None:
-    """The newest of them that has not come to its end."""
+    """Return the newest run of the same input that is not finished."""
     return next((run for run in of(home, digest) if not run.finished()), None)
 
 
 def free_name(home: str, stem: str, taken: Iterable[str] = ()) -> str:
-    """`map-1`, `map-2` …, that no run has and that is not among the taken ones."""
+    """Return the first of STEM-1, STEM-2 … that is neither a run's name nor in `taken`."""
     taken = {*taken, *(run.name for run in all_runs(home))}
     return next(name for number in range(1, 10**6) if (name := f"{stem}-{number}") not in taken)
 
 
 def write(path: str, content: bytes | dict[str, Any], sync: bool = True) -> None:
-    """Write the whole file or none, under another name first. With `sync` it is on the disk when this returns."""
+    """Write a file atomically. With `sync` it is on the disk when this returns."""
     data = content if isinstance(content, bytes) else json.dumps(content, ensure_ascii=True).encode() + b"\n"
     temporary = f"{path}.{os.getpid()}.tmp"
     with open(temporary, "wb", buffering=0) as file:
@@ -435,7 +440,7 @@ def write(path: str, content: bytes | dict[str, Any], sync: bool = True) -> None
 
 
 def sync_folders(*folders: str) -> None:
-    """Wait until the names in these folders are on the disk."""
+    """Wait until the entries of these folders are on the disk."""
     for folder in folders:
         fd = os.open(folder, os.O_RDONLY)
         try:

@@ -1,6 +1,6 @@
-"""What an agent says of its task when it submits: `result.json` read with suspicion, and words for one that cannot be read.
+"""Parses the `result.json` that an agent submits, and says what is wrong with an invalid one.
 
-Pure. All of it is *claimed*: nothing here looks whether a word of it is true, or whether an artifact exists.
+Pure. All of it is *claimed*: nothing here checks whether it is true, or whether an artifact exists.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ NAME_MOST = 1024
 ESCALATE_MOST = 20
 ARTIFACTS_MOST = 100
 
-#: C0, DEL, C1, and halves of characters, which is how bytes that are no UTF-8 look.
+#: Control characters (C0, DEL, C1) and lone surrogates, which stand for bytes that are not UTF-8.
 _ODD = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _NOT_BLANK = re.compile("[^ \t\r\n]")
 
 
 class Result(NamedTuple):
-    """As claimed by the agent; the texts are any text at all, to be shown as data."""
+    """What the agent claims. Its texts may contain anything: show them as data."""
 
     outcome: str
     summary: str
     reason: str = ""
     escalate: tuple[str, ...] = ()
     artifacts: tuple[str, ...] = ()
-    """Names below the folder `artifacts`, of files and folders; safe as a name, not known to be there."""
+    """Paths of files and folders below `artifacts`. They are safe as paths, and may not exist."""
     t: float = 0.0
-    """When, by the clock of the agent's host; 0 when it does not say."""
+    """When it was submitted, by the clock of the agent's host; 0 if unknown."""
     version: int = VERSION
 
 
 class Flaw(NamedTuple):
-    """Why a result cannot be taken, as a phrase, and what its agent should do. Both are one short line without control characters."""
+    """Why a result is invalid, and what its agent should do. Each is a phrase of one short line without control characters."""
 
     what: str
     todo: str
@@ -56,7 +56,7 @@ FOREIGN = Flaw("this agent's own submit did not write it", "run the submit on yo
 
 
 def read(raw: bytes) -> Result | Flaw:
-    """The result in the bytes of a `result.json`. Keys that are not known are passed over."""
+    """Parse the bytes of a `result.json`. Unknown keys are ignored."""
     if len(raw) > RESULT_MOST:
         return Flaw(f"it is larger than {RESULT_MOST} bytes", "shorten the summary, or keep it as an artifact")
     try:
@@ -71,7 +71,7 @@ def read(raw: bytes) -> Result | Flaw:
 
 
 def of(status: Status) -> Result | Flaw:
-    """The result that an agent submitted: one that its own `submit` did not write is flawed, whatever it says."""
+    """Return the result that an agent submitted. One that the agent's own `submit` did not write is invalid, whatever it says."""
     found = read(status.result.encode("utf-8", "surrogateescape"))
     if isinstance(found, Result) and any(alarm.field == "result" for alarm in status.alarms):
         return FOREIGN
@@ -79,7 +79,7 @@ def of(status: Status) -> Result | Flaw:
 
 
 def words_back(flaw: Flaw) -> str:
-    """What is sent, once, to the agent that lives and should correct its result."""
+    """Return the message that asks an agent, once, to correct its result."""
     return (
         f"Your result could not be taken: {flaw.what}. Please {flaw.todo}, and submit again: "
         f"submit --outcome {'|'.join(OUTCOMES)} --summary-file FILE (submit --help shows everything). "
@@ -88,7 +88,7 @@ def words_back(flaw: Flaw) -> str:
 
 
 def name_flaw(name: str) -> str:
-    """What is wrong with a name below the folder of artifacts, as a phrase; empty when nothing is."""
+    """Return what is wrong with the path of an artifact, as a phrase; empty if nothing is."""
     parts = name.split("/")
     if not name:
         return "is empty"
@@ -106,7 +106,7 @@ def name_flaw(name: str) -> str:
 
 
 def shown(text: str, most: int = 60) -> str:
-    """Text of an agent inside a sentence of ours: short, on one line, nothing that a terminal obeys."""
+    """Return an agent's text for use inside a sentence of ours: short, on one line, without control characters."""
     line = "".join(char if char.isprintable() else "?" for char in text[: most + 1])
     return line if len(line) <= most else line[:most] + "…"
 
@@ -137,7 +137,7 @@ def _outcome(data: dict[str, Any]) -> Flaw | None:
 
 
 def _texts(data: dict[str, Any]) -> Flaw | None:
-    """Of summary, reason and escalate."""
+    """Check summary, reason and escalate."""
     if not isinstance(data.get("summary"), str):
         return _off(data, "summary", "where a text should be")
     if not isinstance(data.get("reason", ""), str):
@@ -205,14 +205,14 @@ def _kind(value: Any) -> str:
 
 
 def _number(value: Any) -> bool:
-    """A finite one; `True` is none. A whole number can be too large even to be asked whether it is finite."""
+    """Return whether it is a finite number. A bool is none. An int may be too large for `math.isfinite`."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 64
 
 
 def _text(text: str) -> str:
-    """Halves of characters, which JSON can spell and no file can hold, are replaced."""
+    """Replace lone surrogates, which JSON can express and UTF-8 cannot."""
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 

@@ -1,4 +1,4 @@
-"""What `map` is asked for, one task an input line: parsed, named and filled into the templates. Pure."""
+"""Makes tasks from the input of `map`, one per line: parses the line, names the task and fills in the templates. Pure."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from ...errors import UsageError
 SLOT = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 TASKS_MAX = 100_000
 LINE_MAX = 1 << 20
-#: So many bytes fit into one argument or one variable of a process (128 KB on Linux), with room for what stands around them.
+#: Bytes that fit into one argument or variable of a process (128 KB on Linux), with some room to spare.
 WORD_MAX = 120_000
 
 
 class Task(NamedTuple):
-    """One item and what is made of it."""
+    """One item of the input, with the prompt and the arguments made from it."""
 
     id: str
-    """`0001-words-of-the-item`: its folder in the run, the same each time."""
+    """`0001-words-of-the-item`, the name of its folder. The same input gives the same id."""
     number: int
     item: str
     fields: dict[str, str]
     prompt: str
     args: tuple[str, ...] = ()
     base: str = ""
-    """The commit that its agent starts from; empty is the run's."""
+    """The commit that its agent starts from; empty means the run's."""
 
     def to_json(self) -> dict[str, Any]:
-        told = self._asdict()
-        return told if self.base else {key: value for key, value in told.items() if key != "base"}
+        fields = self._asdict()
+        return fields if self.base else {key: value for key, value in fields.items() if key != "base"}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Task:
@@ -43,13 +43,13 @@ class Task(NamedTuple):
 
 
 class Fields(dict[str, str]):
-    """What one item has, and the line on which it stands."""
+    """The fields of an item, and the number of its line."""
 
     line = 0
 
 
 def items(text: str) -> list[dict[str, str]]:
-    """The fields of each line: an object of JSON has its own, any other line is the field `item`. Blank lines do not count."""
+    """Return the fields of each line. A line with a JSON object has the object's keys; any other has the field `item`. Blank lines are skipped."""
     found: list[dict[str, str]] = []
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         if not line.strip():
@@ -86,15 +86,15 @@ def _fields(line: str, number: int) -> dict[str, str]:
         return {"item": line}
     if not isinstance(value, dict):
         return {"item": line}
-    told = {key: word if isinstance(word, str) else json.dumps(word) for key, word in value.items()}
-    for key in told:
+    fields = {key: text if isinstance(text, str) else json.dumps(text) for key, text in value.items()}
+    for key in fields:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", key):
-            raise UsageError(f"line {number}: {key!r} is not a name for a field", "use letters, digits and _")
-    return {"item": line.strip(), **told}
+            raise UsageError(f"line {number}: {key!r} is not a valid field name", "use letters, digits and _")
+    return {"item": line.strip(), **fields}
 
 
 def fill(template: str, fields: dict[str, str], where: str) -> str:
-    """The template with `{item}` and the fields filled in, in one pass; `{{` and `}}` are braces."""
+    """Fill `{item}` and the other fields into a template, in one pass. `{{` and `}}` stand for braces."""
 
     def value(slot: re.Match[str]) -> str:
         if slot[1] is None:
@@ -112,6 +112,7 @@ def fill(template: str, fields: dict[str, str], where: str) -> str:
 
 
 def tasks(found: Iterable[dict[str, str]], prompt: str, args: Sequence[str]) -> list[Task]:
+    """Return a task for each item. UsageError if a template names a field that an item lacks."""
     made = []
     for number, fields in enumerate(found, 1):
         words = tuple(fill(arg, fields, f"the argument {arg!r}") for arg in args)
@@ -123,13 +124,13 @@ def tasks(found: Iterable[dict[str, str]], prompt: str, args: Sequence[str]) -> 
 
 
 def name(number: int, item: str) -> str:
-    """What the task of an item is called."""
+    """Return the id of an item's task."""
     words = re.sub(r"[^a-z0-9]+", "-", item.lower()[:200]).strip("-")[:40].strip("-")
     return f"{number:04d}-{words}".rstrip("-")
 
 
 def digest(about: Sequence[object]) -> str:
-    """What makes two runs the same one: equal input gives an equal word."""
+    """Return a digest of a request, by which a run of the same request is found again."""
     return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
