@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +17,8 @@ from muster.fleet import Fleet
 from muster.host import Found
 from muster.model import Address, Spec
 
-from .conftest import World
+from .agents.test_approvals import CLIENTS, configured
+from .conftest import World, eventually
 from .support.counting import CountingHost
 
 IDLE = ("sleep", "1000")
@@ -42,6 +44,11 @@ class Lab:
         return self.fleet.create(
             Spec(Address.parse(address), type, command or (IDLE if type == "command" else ()), **more)
         )
+
+    def configure(self, text: str) -> None:
+        path = self.world.home / ".config/muster/config.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
     def trips(self, call: Callable[[], object]) -> list[str]:
         """Return what all other hosts were asked for one call."""
@@ -128,12 +135,44 @@ def test_a_host_that_hangs_does_not_delay_the_others(lab: Lab) -> None:
         over.set()
 
 
+# Talking
+
+
 def replay(lab: Lab) -> Found:
     playbook = lab.world.folder / "playbook.toml"
     playbook.write_text('[[step]]\nask = "more?"\n[[step]]\nsay = "thanks"\n')
     one = lab.make("one@box", str(playbook), type="replay", message="hi")
     lab.fleet.wait([one], frozenset({"waiting"}))
     return one
+
+
+def test_a_message_to_a_command_takes_five_round_trips(lab: Lab) -> None:
+    lab.make("one@box", "sh", "-c", f"read -r line; echo $line >{lab.world.folder}/read; sleep 1000")
+    trips = lab.trips(lambda: lab.fleet.message(lab.fleet.get("one@box"), "hello"))
+    assert len(trips) <= 5, trips
+    eventually(lambda: (lab.world.folder / "read").exists() and (lab.world.folder / "read").read_text() == "hello\n")
+
+
+@pytest.mark.parametrize("verb", ["message", "answer"])
+def test_a_message_with_a_receipt_takes_five_round_trips(lab: Lab, verb: str) -> None:
+    replay(lab)
+    call = lab.fleet.message if verb == "message" else lab.fleet.answer
+    results: list[str] = []
+    trips = lab.trips(lambda: results.append(call(lab.fleet.get("one@box"), "hello")))
+    assert results == ["delivered"] and len(trips) <= 5, trips
+
+
+@pytest.mark.parametrize("look", CLIENTS)
+def test_a_message_into_an_input_box_takes_five_round_trips(lab: Lab, look: str) -> None:
+    folder = lab.world.folder / "standins"
+    (folder / "calm").mkdir(parents=True)
+    lab.configure(configured(look, folder))
+    one = lab.make("calm@box", type="standin")
+    lab.fleet.wait([one], frozenset({"ready"}))
+    results: list[str] = []
+    trips = lab.trips(lambda: results.append(lab.fleet.message(lab.fleet.get("calm@box"), "hello\nworld")))
+    assert results == ["delivered"] and len(trips) <= 5, trips
+    assert json.loads((folder / "calm" / "heard").read_text()) == "hello\nworld"
 
 
 # Following

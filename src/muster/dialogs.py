@@ -22,11 +22,12 @@ from .plugins import AgentType
 ANSWER_SECONDS = 30.0
 
 
-def answer(host: Host, look: Callable[[], Status], kind: AgentType, text: str) -> str:
+def answer(target: message.Target, kind: AgentType, text: str) -> str:
     """Answer the open dialog: `yes` or `no` for a permission, any text for a question. Returns what became of it, as `deliver` does.
 
     Raises `Stuck` if the answer does not fit the dialog, and `MusterError` if the agent waits for nothing.
     """
+    host, look = target.host, target.look
     status = look()
     name = status.agent.name
     if status.state in ENDED:
@@ -45,7 +46,7 @@ def answer(host: Host, look: Callable[[], Status], kind: AgentType, text: str) -
     if status.reason == "question" and kind.menu:
         return _choose(host, look, kind, status, text)
     if status.reason == "question":
-        return message.deliver(host, status, look, kind, text)
+        return message.deliver(target, status, kind, text)
     if status.reason == "dialog":
         raise Stuck(f"{name} shows a dialog that only a person can answer", f"muster connect {name}")
     raise Stuck(f"{name} waits for {status.reason}, which nobody can answer", f"muster explain {name}")

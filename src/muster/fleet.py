@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import subprocess
 
     from . import notify, records, workdirs
+    from .message import Target
 
 POLL_SECONDS = 0.1
 #: Steps that `create` and `destroy` report as they begin. A test kills the process after each of them.
@@ -344,7 +345,10 @@ class Fleet:
 
     def look(self, one: Found) -> Status:
         """Return the present status of an agent."""
-        for status in self._glance(one.host, one=(one.agent.name, one.agent.id)).statuses:
+        return self._only(one, self._glance(one.host, one=(one.agent.name, one.agent.id)))
+
+    def _only(self, one: Found, glance: Glance) -> Status:
+        for status in glance.statuses:
             return status
         raise NotFound(f"{one.status.address} is gone", "muster list")
 
@@ -552,12 +556,20 @@ class Fleet:
         kind = self.type(one.agent.type)
         if not raw:
             text = message.guarded(kind, text)
-        return message.deliver(one.host, one.status, lambda: self.look(one), kind, text)
+        return message.deliver(self._target(one), one.status, kind, text)
 
     def answer(self, one: Found, text: str) -> str:
         from . import dialogs
 
-        return dialogs.answer(one.host, lambda: self.look(one), self.type(one.agent.type), text)
+        return dialogs.answer(self._target(one), self.type(one.agent.type), text)
+
+    def _target(self, one: Found) -> Target:
+        from . import message
+
+        def read(done: subprocess.CompletedProcess[bytes]) -> Status:
+            return self._only(one, self._judge(one.host, store.surveyed(one.host, done)))
+
+        return message.Target(one.host, lambda: self.look(one), store.survey_step(one.agent.name, one.agent.id), read)
 
     def rename(self, one: Found, new: str) -> Agent:
         """Rename an agent and its branch. After a kill at any moment, the same call completes the rename."""
@@ -835,6 +847,10 @@ class Fleet:
             survey = store.survey(host, load=load, one=one)
         except TimedOut as error:
             raise Unreachable(f"host {place_of(host)} did not answer within {store.ANSWER_SECONDS:.0f} s") from error
+        return self._judge(host, survey)
+
+    def _judge(self, host: Host, survey: store.Survey) -> Glance:
+        """Say of each agent that a survey shows what state it is in."""
         if not host.local:
             hosts.remember(self.home, host)
         place = place_of(host)

@@ -7,14 +7,15 @@ of the key, that the screen still shows the input box (`tmux.press`).
 from __future__ import annotations
 
 import re
+import subprocess
 import time
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from . import evidence, store, tmux
 from .errors import MusterError, Stuck, TimedOut
-from .host import Host
+from .host import Host, Step
 from .model import ENDED, Status
 from .plugins import AgentType
 
@@ -32,6 +33,10 @@ CLEARED_TIMES = 5
 POLL_SECONDS = 0.05
 
 
+#: What the steps of a chain gave.
+Answers = list[subprocess.CompletedProcess[bytes]]
+
+
 class Seen(NamedTuple):
     """A screen that shows the input box."""
 
@@ -46,33 +51,51 @@ class Seen(NamedTuple):
 class Keyboard:
     """Types into the input box of one agent. Every key that muster presses is sent by this class or by `dialogs`."""
 
-    def __init__(self, host: Host, status: Status, look: Callable[[], Status], kind: AgentType) -> None:
+    def __init__(
+        self, host: Host, status: Status, look: Callable[[], Status], kind: AgentType, seen: tmux.Look | None = None
+    ) -> None:
         self.host, self.status, self.look, self.kind = host, status, look, kind
+        self.seen = seen
+        """The screen as another round trip brought it along, for the next look. The host compares it again before each key."""
         self.name, self.agent_id = status.agent.name, status.agent.id
 
-    def type(self, text: str) -> None:
-        """Replace the content of the input box with `text` and press Enter once, or hand the text to the client's extension."""
+    def type(self, text: str, then: Sequence[Step]) -> Answers:
+        """Replace the content of the input box with `text` and press Enter once, or hand the text to the client's extension.
+
+        Returns what the steps of `then` gave, which run in the last round trip.
+        """
         kind = self.kind
         if kind.sends:
-            store.hand(self.host, self.agent_id, "message", text.encode())
-            return
+            return store.hand(self.host, self.agent_id, "message", text.encode(), then)
         self._dismiss_limit()
         if kind.own and self.status.reason == "question":
             self._press(self._see, *kind.own)
         # In a client's input box, Enter after `\\` starts a new line, and Enter after `@word` completes a file name. A blank prevents both.
         taken = kind.box and text[:1] not in tuple(kind.guard) and re.search(r"(?:\\|(?:^|\s)[@/#]\S*)\Z", text)
+        typed = f"{text} " if taken else text
         deadline = time.monotonic() + READY_SECONDS
+        if not (kind.box or kind.input or kind.translate):
+            while True:
+                pasted, answers = tmux.submit(self.host, self.agent_id, self._open().look, kind.clear, typed, then)
+                if answers is not None:
+                    return answers
+                if pasted:
+                    return self._press(self._see, "Enter", then=then)
+                self._give_up_after(deadline, "kept changing its screen, the text was not sent")
         while True:
             seen = self._emptied()
-            if tmux.paste(self.host, self.agent_id, seen.look, seen.end, f"{text} " if taken else text):
+            if kind.input:
+                pasted, self.seen = tmux.paste_and_look(self.host, self.agent_id, seen.look, seen.end, typed)
+            else:
+                pasted = tmux.paste(self.host, self.agent_id, seen.look, seen.end, typed)
+            if pasted:
                 break
             self._give_up_after(deadline, "kept changing its screen, the text was not sent")
         if kind.input:
-            self._press(lambda: self._holding(text), "Enter")
-            return
+            return self._press(lambda: self._holding(text), "Enter", then=then)
         if kind.translate:
             self._settle(text)
-        self._press(self._see, "Enter")
+        return self._press(self._see, "Enter", then=then)
 
     def press_enter_again(self, text: str) -> None:
         """Press Enter again if the box still holds the text: a busy client may have dropped the first one."""
@@ -94,7 +117,8 @@ class Keyboard:
 
     def _see(self) -> Seen | None:
         """Return the input box as it is now; None if the screen does not show it."""
-        look = tmux.look(self.host, self.agent_id)
+        look = self.seen or tmux.look(self.host, self.agent_id)
+        self.seen = None
         if look is None:
             raise MusterError(
                 f"{self.name} has no terminal any more, the text was not sent", f"muster list {self.name}"
@@ -153,13 +177,15 @@ class Keyboard:
                 return seen  # what is left is the client's placeholder
         return seen
 
-    def _press(self, see: Callable[[], Seen | None], *keys: str) -> None:
-        """Press keys as soon as `see` returns the input box. Raises `Stuck` if a dialog is open instead."""
+    def _press(self, see: Callable[[], Seen | None], *keys: str, then: Sequence[Step] = ()) -> Answers:
+        """Press keys as soon as `see` returns the input box, and run `then`. Raises `Stuck` if a dialog is open instead."""
         deadline = time.monotonic() + PRESS_SECONDS
         while True:
             seen = see()
-            if seen and tmux.press(self.host, self.agent_id, seen.look, seen.end, *keys):
-                return
+            if seen:
+                answers = tmux.press_then(self.host, self.agent_id, seen.look, seen.end, keys, then)
+                if answers is not None:
+                    return answers
             if not seen and self.is_blocked():
                 raise Stuck(f"{self.name} opened a dialog before the text was sent", f"muster explain {self.name}")
             self._give_up_after(deadline, "does not show its input box, the text was not sent")
@@ -170,13 +196,14 @@ class Keyboard:
         shown = self.kind.shows.get("waiting", "") if self.kind.speaks else ""
 
         def dialog() -> tmux.Look | None:
-            look = tmux.look(self.host, self.agent_id)
+            look = self.seen or tmux.look(self.host, self.agent_id)
             return look if look and re.search(shown, look.screen.rpartition("\n")[2]) else None
 
         if not shown or not (look := dialog()):
             return
         if not self.status.reason.startswith("limit"):
             raise Stuck(f"{self.name} shows a dialog, the text was not sent", f"muster connect {self.name}")
+        self.seen = None
         tmux.press(self.host, self.agent_id, look, look.screen, *self.kind.no, dialog=True)
         wait_until(lambda: not dialog(), SETTLE_SECONDS, f"{self.name} still shows its dialog", self.name)
 

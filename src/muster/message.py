@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import time
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from . import store
+from . import store, tmux
 from .errors import MusterError, Stuck, TimedOut, UsageError
-from .host import Host
-from .keyboard import POLL_SECONDS, Keyboard, wait_until, wait_until_open
+from .host import CommandFailed, Host, Step, chain
+from .keyboard import Answers, Keyboard, wait_until, wait_until_open
 from .model import Status
 from .plugins import AgentType
 
@@ -25,18 +26,29 @@ HARMLESS = "Message: "
 RECEIPT_SECONDS = 30.0
 #: Seconds between two checks for a lost Enter: whether the text is still in the input box.
 ENTER_AGAIN_SECONDS = 2.0
-#: Seconds between two reads of the transcript.
-TRANSCRIPT_SECONDS = 0.5
+#: Seconds for which one round trip waits for a receipt.
+WAIT_SECONDS = 1.0
 #: Seconds after which a message that the client has queued counts as queued, and not as taken at once.
 TAKE_SECONDS = 1.5
 
 
-def deliver(host: Host, status: Status, look: Callable[[], Status], kind: AgentType, text: str) -> str:
+class Target(NamedTuple):
+    """The agent that a message is for, and how to ask for its status."""
+
+    host: Host
+    look: Callable[[], Status]
+    step: Step
+    """Asks for the status as a step of a chain; `read` reads the answer."""
+    read: Callable[[subprocess.CompletedProcess[bytes]], Status]
+
+
+def deliver(target: Target, status: Status, kind: AgentType, text: str) -> str:
     """Send `text` and return `delivered`, `queued` (the client keeps it until its turn is over) or `typed` (there is no receipt).
 
     `status` is the latest known one. Raises `Stuck` if a dialog is open, `TimedOut` without a receipt, and `MusterError` if the agent
     does not run.
     """
+    host, look = target.host, target.look
     text = typable(text)
     if not kind.takes:
         raise MusterError(
@@ -45,15 +57,22 @@ def deliver(host: Host, status: Status, look: Callable[[], Status], kind: AgentT
         )
     status = wait_until_open(status, look, kind)
     agent_id = status.agent.id
-    owner = _lock(host, status)
+    asked = _receipt_steps(agent_id, kind, text) if kind.receipt else []
+    then = [target.step, *asked, *([] if kind.sends else [tmux.look_step(agent_id)])]
+    owner, answers = _lock(host, status, then)
     try:
-        status = wait_until_open(look(), look, kind)  # another sender may have held the lock
-        before = _proof(host, agent_id, kind, text)
-        keyboard = Keyboard(host, status, look, kind)
-        keyboard.type(text)
+        first = target.read(answers[0])
+        status = wait_until_open(first, look, kind)  # another sender may have held the lock
+        answers = answers[1:]
+        if status is not first:
+            answers = chain(host, then[1:]) if then[1:] else []
+        before = _proof(answers[: len(asked)], kind, text)
+        seen = tmux.looked(answers[-1]) if answers and not kind.sends else None
+        keyboard = Keyboard(host, status, look, kind, seen)
+        told = keyboard.type(text, _receipt_steps(agent_id, kind, text, before.stamp) if kind.receipt else [])
         if not kind.receipt:
             return "typed"
-        return _await_receipt(keyboard, before, text)
+        return _await_receipt(keyboard, before, text, told)
     finally:
         store.unlock(host, agent_id, "lock", owner)
 
@@ -101,41 +120,58 @@ class Proof(NamedTuple):
     """How often the transcript has it as a message from the user."""
     kept: int
     """How often the transcript has it as queued: a client that looked idle may have started to work."""
+    stamp: str = ""
+    """The line that `receipt` printed; it waits until that line changes."""
 
 
-def _proof(host: Host, agent_id: str, kind: AgentType, text: str, *, transcript: bool = True) -> Proof:
+def _receipt_steps(
+    agent_id: str, kind: AgentType, text: str, stamp: str = "", seconds: float = WAIT_SECONDS
+) -> list[Step]:
+    """Return the steps that `_proof` reads. With a stamp, they wait for up to `seconds` until there is something new."""
+    ticks = str(max(int(seconds * 20), 1)) if stamp else "0"
+    words = (agent_id, stamp, ticks, *(["sized"] if kind.translate and kind.queues else []))
+    steps = [Step("receipt", words), store.read_step(agent_id, "ev/prompt", "ev/queued", "heard.json")]
+    if kind.translate:
+        steps.append(store.conversation_step(agent_id, len(text.encode()) * 4 + 400_000))
+    return steps
+
+
+def _proof(answers: Answers, kind: AgentType, text: str) -> Proof:
+    if not answers:
+        return Proof({}, 0, 0)
+    for done in answers:
+        if done.returncode:
+            raise store.plainly(CommandFailed(done.args[0], done.returncode, done.stderr))
     taken = kept = 0
-    if transcript and kind.receipt and kind.translate:
-        entries = kind.translate(store.conversation(host, agent_id, len(text.encode()) * 4 + 400_000))
+    if kind.translate and len(answers) > 2:
+        entries = kind.translate(store.objects(answers[2].stdout))
         taken = sum(entry["role"] == "user" and same(entry.get("text"), text) for entry in entries)
         kept = sum(entry["role"] == "queued" and same(entry.get("text"), text) for entry in entries)
-    return Proof(_receipts(host, agent_id), taken, kept)
+    stamp = answers[0].stdout.decode("ascii", "replace").strip()[:200]
+    return Proof(_receipts(store.untar(answers[1].stdout)), taken, kept, stamp)
 
 
-def _await_receipt(keyboard: Keyboard, before: Proof, text: str) -> str:
+def _await_receipt(keyboard: Keyboard, before: Proof, text: str, answers: Answers) -> str:
     """Wait for the proof that the client has the text; return `delivered` or `queued`.
 
-    Raises `TimedOut` without one, and `Stuck` if a dialog is open instead.
+    `answers` are those of the first look for a receipt. Raises `TimedOut` without one, and `Stuck` if a dialog is open instead.
     """
     host, status, kind, name = keyboard.host, keyboard.status, keyboard.kind, keyboard.name
-    began = enter = looked = time.monotonic()
+    began = enter = time.monotonic()
     told = kept = asked = 0.0
     while True:
         now = time.monotonic()
-        reads = now - looked > TRANSCRIPT_SECONDS or (told > 0 and kind.queues)
-        proof = _proof(host, status.agent.id, kind, text, transcript=reads)
+        proof = _proof(answers, kind, text)
         got = {
             receipt
             for receipt in ("prompt", "queued")
             if (event := proof.events.get(receipt, {})) != before.events.get(receipt) and same(event.get("text"), text)
         }
-        if reads:
-            looked = now
-            if proof.kept > before.kept:
-                got.add("queued")
-            # A text that was queued and then taken is in the transcript twice.
-            if proof.taken > before.taken:
-                return "delivered"
+        if proof.kept > before.kept:
+            got.add("queued")
+        # A text that was queued and then taken is in the transcript twice.
+        if proof.taken > before.taken:
+            return "delivered"
         if "prompt" in got and not kind.queues:
             return "delivered"
         if "prompt" in got:
@@ -171,13 +207,14 @@ def _await_receipt(keyboard: Keyboard, before: Proof, text: str) -> str:
                 else:
                     asked = now
                 enter = now
-        time.sleep(POLL_SECONDS)
+        # A lost Enter is not noticed later than it would be without waiting on the host.
+        seconds = min(WAIT_SECONDS, ENTER_AGAIN_SECONDS - (time.monotonic() - enter))
+        answers = chain(host, _receipt_steps(status.agent.id, kind, text, proof.stamp, seconds))
 
 
-def _receipts(host: Host, agent_id: str) -> dict[str, Any]:
+def _receipts(files: dict[str, bytes]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     whole = None
-    files = store.read(host, agent_id, "ev/prompt", "ev/queued", "heard.json")
     for path, content in files.items():
         try:
             event = json.loads(content)
@@ -192,14 +229,20 @@ def _receipts(host: Host, agent_id: str) -> dict[str, Any]:
     return found
 
 
-def _lock(host: Host, status: Status) -> str:
-    """Take the lock of the agent's input box, which allows one sender at a time; return its owner, for `store.unlock`."""
-    name, taken = status.agent.name, ""
+def _lock(host: Host, status: Status, then: Sequence[Step]) -> tuple[str, Answers]:
+    """Take the lock of the agent's input box, which allows one sender at a time, and run `then` while it is held.
+
+    Returns the owner of the lock, for `store.unlock`, and what the steps gave.
+    """
+    name, agent_id = status.agent.name, status.agent.id
+    owner, answers = "", list[subprocess.CompletedProcess[bytes]]()
 
     def take() -> bool:
-        nonlocal taken
-        taken = store.lock(host, status.agent.id, "lock", 1)
-        return bool(taken)
+        nonlocal owner, answers
+        owner, failed, answers = store.lock_all(host, [agent_id], "lock", 1, then)
+        if (error := failed.get(agent_id)) and not isinstance(error, store.Held):
+            raise error
+        return not failed
 
     wait_until(take, RECEIPT_SECONDS * 3, f"another sender holds {name}", name)
-    return taken
+    return owner, answers

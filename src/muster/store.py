@@ -90,7 +90,16 @@ def survey(
     `one` is a name, and an id or nothing: only that agent, or the one that has the name, or all if none has claimed it.
     """
     words = ["one", *one] if one else ["load"] if load else []
-    done = script(host, "survey", *words, timeout=timeout)
+    return surveyed(host, script(host, "survey", *words, timeout=timeout))
+
+
+def survey_step(name: str, agent_id: str) -> Step:
+    """Return the step of a chain that surveys one agent; `surveyed` reads it."""
+    return Step("survey", ("one", name, agent_id))
+
+
+def surveyed(host: Host, done: subprocess.CompletedProcess[bytes]) -> Survey:
+    """Read what the survey of a host gave."""
     if done.returncode:
         raise CommandFailed("survey", done.returncode, done.stderr, "muster doctor shows what is missing")
     text, _, tails = done.stdout.partition(b"\ntails\n")
@@ -345,18 +354,31 @@ def failure(agent_id: str, what: str, text: str) -> MusterError:
     return plainly(CommandFailed(agent_id, 1, text.encode()))
 
 
-def hand(host: Host, agent_id: str, name: str, content: bytes) -> None:
-    """Put a file atomically into an agent's folder, for a process there to take."""
-    done = script(host, "hand", agent_id, name, input=content)
+def hand(
+    host: Host, agent_id: str, name: str, content: bytes, then: Sequence[Step] = ()
+) -> list[subprocess.CompletedProcess[bytes]]:
+    """Put a file atomically into an agent's folder, for a process there to take. Return what the steps of `then` gave."""
+    done, *answers = chain(host, [Step("hand", (agent_id, name), reads=True), *then], input=content)
     if done.returncode == NotFound.exit_code:
         raise NotFound(f"{agent_id} is gone", "muster list")
     if done.returncode:
         raise plainly(CommandFailed("hand", done.returncode, done.stderr))
+    return answers
 
 
 def take_back(host: Host, agent_id: str, name: str) -> bool:
     """Remove a file that `hand` put there. Return whether it was still there, which means that nobody took it."""
     return script(host, "take", agent_id, name).returncode == 0
+
+
+def read_step(agent_id: str, *names: str) -> Step:
+    """Return the step of a chain that reads files of an agent's folder; its output is an archive, see `untar`."""
+    return Step("get", (agent_id, *names))
+
+
+def conversation_step(agent_id: str, limit: int) -> Step:
+    """Return the step of a chain that reads the end of the transcript that the agent's client keeps; see `objects`."""
+    return Step("conversation", (agent_id, str(limit)))
 
 
 def read(host: Host, agent_id: str, *names: str) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .errors import Refused
-from .host import SH, CommandFailed, Host, Step, checked, script, shell_file
+from .host import SH, CommandFailed, Host, Step, chain, checked, script, shell_file
 from .model import whole
 
 COLS, ROWS = 200, 50
@@ -97,7 +97,16 @@ class Look(NamedTuple):
 
 def look(host: Host, agent_id: str) -> Look | None:
     """Return the agent's screen for `press` and `paste` to compare, or None if it has no session."""
-    done = script(host, "tmux", "look", agent_id)
+    return looked(script(host, "tmux", "look", agent_id))
+
+
+def look_step(agent_id: str) -> Step:
+    """Return the step of a chain that `looked` reads."""
+    return Step("tmux", ("look", agent_id))
+
+
+def looked(done: subprocess.CompletedProcess[bytes]) -> Look | None:
+    """Read what `look_step` gave."""
     if done.returncode:
         return None
     marks, cursor, screen = (*done.stdout.decode("utf-8", "replace").split("\n", 2), "", "")[:3]
@@ -114,18 +123,65 @@ def press(host: Host, agent_id: str, seen: Look, end: str, *names: str, dialog: 
     Keys for the input box are also held back for a moment after the client told of a tool, because a dialog for it may be about to
     open; with `dialog` the keys are for an open dialog. Returns False if no key was pressed. The check and the key are one round trip.
     """
-    lines = end.split("\n") if end else []
-    given = "".join(f"{line}\n" for line in lines).encode()
-    words = seen.marks, str(len(lines)), "dialog" if dialog else "box"
-    return _proven(script(host, "tmux", "press", agent_id, *words, *names, input=given))
+    return press_then(host, agent_id, seen, end, names, (), dialog=dialog) is not None
+
+
+def press_then(
+    host: Host, agent_id: str, seen: Look, end: str, names: Sequence[str], then: Sequence[Step], *, dialog: bool = False
+) -> list[subprocess.CompletedProcess[bytes]] | None:
+    """Press keys as `press` does, and run `then` in the same round trip. Return what its steps gave; None if no key was pressed."""
+    step, given = _press_step(agent_id, seen, end, names, dialog)
+    done, *answers = chain(host, [step, *then], input=given)
+    return answers if _proven(done) else None
 
 
 def paste(host: Host, agent_id: str, seen: Look, end: str, text: str, *, dialog: bool = False) -> bool:
     """Paste text as one piece, under the same conditions as `press`."""
+    step, given = _paste_step(agent_id, seen, end, text, dialog)
+    return _proven(script(host, step.name, *step.words, input=given))
+
+
+def paste_and_look(host: Host, agent_id: str, seen: Look, end: str, text: str) -> tuple[bool, Look | None]:
+    """Paste text as `paste` does; return whether that was done, and what the terminal shows once it has changed and rests."""
+    step, given = _paste_step(agent_id, seen, end, text, dialog=False)
+    done = script(host, step.name, *step.words, "look", input=given)
+    return (True, looked(done)) if _proven(done) else (False, None)
+
+
+def submit(
+    host: Host, agent_id: str, seen: Look, clear: Sequence[str], text: str, then: Sequence[Step]
+) -> tuple[bool, list[subprocess.CompletedProcess[bytes]] | None]:
+    """Press `clear`, paste text, press Enter and run `then`, in one round trip, in a terminal whose input box nothing is known of.
+
+    Each is done under the conditions of `press`. Return whether the text was pasted, and what the steps of `then` gave; None if
+    Enter was not pressed.
+    """
+    emptied = [_press_step(agent_id, seen, "", clear, False)[0]._replace(reads=False)] if clear else []
+    paste, given = _paste_step(agent_id, seen, "", text, False)
+    enter = _press_step(agent_id, seen, "", ("Enter",), False)[0]._replace(reads=False)
+    answers = chain(host, [*emptied, paste, enter, *then], input=given)
+    typed, rest = answers[: len(emptied) + 2], answers[len(emptied) + 2 :]
+    pressed = [_proven(done) for done in typed]
+    if all(pressed) and len(pressed) == len(emptied) + 2:
+        return True, rest
+    return sum(pressed) > len(emptied), None
+
+
+def _press_step(agent_id: str, seen: Look, end: str, names: Sequence[str], dialog: bool) -> tuple[Step, bytes]:
+    lines, given = _expected(end)
+    return Step("tmux", ("press", agent_id, seen.marks, lines, "dialog" if dialog else "box", *names), True), given
+
+
+def _paste_step(agent_id: str, seen: Look, end: str, text: str, dialog: bool) -> tuple[Step, bytes]:
+    lines, given = _expected(end)
+    words = ("paste", agent_id, seen.marks, lines, "dialog" if dialog else "box")
+    return Step("tmux", words, True), given + text.encode()
+
+
+def _expected(end: str) -> tuple[str, bytes]:
+    """Return how many lines the screen has to end in, and these lines."""
     lines = end.split("\n") if end else []
-    given = "".join(f"{line}\n" for line in lines).encode() + text.encode()
-    words = seen.marks, str(len(lines)), "dialog" if dialog else "box"
-    return _proven(script(host, "tmux", "paste", agent_id, *words, input=given))
+    return str(len(lines)), "".join(f"{line}\n" for line in lines).encode()
 
 
 def _proven(done: subprocess.CompletedProcess[bytes]) -> bool:

@@ -31,11 +31,11 @@ from muster import Fleet, tmux
 from muster.errors import MusterError, Stuck
 
 # The way to a host takes a while, and a dialog may open meanwhile: without the check on the host its Yes would be pressed.
-def late(*words, press=tmux.press, **more):
+def late(*words, press=tmux.press_then, **more):
     time.sleep(random.choice([0, 0, 0.2]))
     return press(*words, **more)
 
-tmux.press = late
+tmux.press_then = late
 
 def send(one):
     for n in range(int(sys.argv[1])):

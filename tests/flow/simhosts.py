@@ -307,6 +307,10 @@ class SimHost:
         found = {path: have[path] for path in have if any(fnmatch.fnmatchcase(path, one) for one in patterns)}
         return tar(found) if found else b""
 
+    def _receipt(self, key: str, seen: str, ticks: str, *sized: str, input: bytes) -> Answer:
+        files = self.files.get(key)
+        return (3, b"no agent") if files is None else b"at:" + files.get("ev/prompt", b"")[:30] + b"\n"
+
     def _artifacts(self, key: str, limit: str, *, input: bytes) -> bytes:
         return b""
 
@@ -318,6 +322,8 @@ class SimHost:
         if verb == "paste":
             self.typed[key] = "".join(input.decode().splitlines(keepends=True)[int(keys[1]) :])
             self.box[key] = self.typed[key]
+            if keys[3:] == ("look",):
+                return self._tmux("look", key, input=b"")
         elif verb == "press" and keys[3:] == ("Enter",) and one is not None:
             one.told, one.heard = one.told + 1, self.truth.t
             self.files[key]["ev/prompt"] = json.dumps({"t": self.truth.t, "text": self.box.pop(key, "")}).encode()

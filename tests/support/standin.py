@@ -1,6 +1,6 @@
 """A stand-in for a coding client: an input box like that of a real one, and dialogs that open at random moments.
 
-standin.py LOOK SEED FOLDER: Enter is Yes to a dialog, and so are `1` and `y`, as with most clients. Like them it tells of a tool by a
+standin.py LOOK SEED FOLDER: with the seed `calm` no dialog opens by itself and no key is lost. Enter is Yes to a dialog, and so are `1` and `y`, as with most clients. Like them it tells of a tool by a
 hook and opens the dialog for it once the hook has returned. It writes to FOLDER: `heard` (a JSON line for each message), `approved`
 (a line for each dialog that a key approved) and `opened` (a line for each dialog). It closes its dialogs by itself.
 """
@@ -76,7 +76,8 @@ class Standin:
         self.chance, self.folder = random.Random(seed), folder
         self.holds, self.pasting, self.said = "", False, [f"stand-in of {look}"]
         self.dialog = 0.0  # until when it is open
-        self.next = time.monotonic() + 1.0
+        self.calm = seed == "calm"
+        self.next = float("inf") if self.calm else time.monotonic() + 1.0
 
     def hook(self, kind: str, fields: str = "") -> subprocess.Popen[bytes]:
         return subprocess.Popen(["sh", f"{os.environ['MUSTER_AGENT_DIR']}/bin/event", kind, fields])
@@ -110,12 +111,12 @@ class Standin:
     def send(self) -> None:
         if not self.holds.strip():
             return
-        if self.chance.random() < 0.15:
+        if not self.calm and self.chance.random() < 0.15:
             return  # it was busy, and this Enter is lost
         text, self.holds = self.holds, ""
         self.said.append(f"› {text}".split("\n")[0])
         self.note("heard", json.dumps(text))
-        if self.chance.random() < 0.4:
+        if not self.calm and self.chance.random() < 0.4:
             self.open()  # the receipt comes late, or after the dialog that this message leads to
         self.tell("prompt", f'"text":{json.dumps(text)}')
 

@@ -99,6 +99,28 @@ $mu_line"
 		mu_left=$((mu_left - 1))
 	done
 }
+
+mu_show() {
+	printf '%s\n' "$(mu_marks)"
+	tmux -u -S "$mu_sock" display-message -p -t "$mu_pane" '#{?cursor_flag,#{cursor_y},-}' \; capture-pane -p -t "$mu_pane"
+}
+
+# Wait for up to two seconds until the screen no longer ends in the expected lines and looks the same twice.
+mu_rests() {
+	mu_tries=0 mu_was=
+	while [ $((mu_tries += 1)) -le 40 ]; do
+		sleep 0.05 2>/dev/null || sleep 1
+		mu_screen=$(tmux -u -S "$mu_sock" capture-pane -p -t "$mu_pane") || return 0
+		case "
+$mu_screen" in
+		*"$mu_seen") ;;
+		*)
+			[ "$mu_screen" != "$mu_was" ] || return 0
+			mu_was=$mu_screen
+			;;
+		esac
+	done
+}
 case $mu_verb in
 attach)
 	# A watcher that was cut off may have left the size fixed.
@@ -116,10 +138,7 @@ switch) mu_tmux switch-client -t "$mu_pane" ;;
 screen) mu_tmux capture-pane -p -t "$mu_pane" "$@" ;;
 size) mu_tmux list-panes -t "$mu_pane" -F '#{pane_width} #{pane_height}' ;;
 resize) mu_tmux resize-window -t "$mu_pane" -x "$1" -y "$2" ;;
-look)
-	printf '%s\n' "$(mu_marks)"
-	tmux -u -S "$mu_sock" display-message -p -t "$mu_pane" '#{?cursor_flag,#{cursor_y},-}' \; capture-pane -p -t "$mu_pane"
-	;;
+look) mu_show ;;
 press) # MARKS LINES box|dialog KEY…: with `box`, also not before it is certain that no dialog is about to open
 	mu_began=$(mu_ms "$(date +%s.%N)")
 	mu_was=$1 mu_where=$3
@@ -128,13 +147,19 @@ press) # MARKS LINES box|dialog KEY…: with `box`, also not before it is certai
 	mu_proven "$mu_was" "$mu_where"
 	mu_tmux copy-mode -q -t "$mu_pane" \; send-keys -t "$mu_pane" "$@"
 	;;
-paste) # MARKS LINES box|dialog
+paste) # MARKS LINES box|dialog [look]: with `look`, print what `look` does once the screen shows the text and rests
 	mu_began=$(mu_ms "$(date +%s.%N)")
 	# The text comes by stdin, behind the lines; -p brackets it, so that a newline in it does not submit.
 	mu_expected "$2"
 	mu_tmux load-buffer -b "in-$mu_id" -
 	mu_proven "$1" "$3"
 	mu_tmux copy-mode -q -t "$mu_pane" \; paste-buffer -p -r -d -b "in-$mu_id" -t "$mu_pane"
+	if [ -n "${4-}" ]; then
+		mu_release
+		trap - EXIT
+		mu_rests
+		mu_show
+	fi
 	;;
 *) die 2 "no such verb: $mu_verb" ;;
 esac
