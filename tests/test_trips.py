@@ -249,3 +249,11 @@ def test_destroy_leaves_an_agent_alone_whose_record_it_cannot_write(lab: Lab) ->
 def _in_the_way(folder: str) -> None:
     os.rename(folder, f"{folder}.away")
     os.symlink(f"{folder}.away", folder)
+
+
+# Making
+
+
+def test_create_with_a_message_takes_five_round_trips(lab: Lab) -> None:
+    trips = lab.trips(lambda: lab.make("one@box", "sleep", "1000", message="hi"))
+    assert len(trips) <= 5, trips
