@@ -279,7 +279,7 @@ def test_a_host_that_does_not_answer_for_a_while_is_waited_for(monkeypatch: pyte
     with pytest.raises(Unreachable):
         execute._wait(cast(Any, Cut("working", "unreachable", "done")), one, 60.0)
     monkeypatch.setattr(execute, "GRACE", -100.0)
-    with pytest.raises(TimedOut, match="goes on after its time was up"):
+    with pytest.raises(TimedOut, match="is still running after its timeout"):
         execute._wait(cast(Any, Cut("working", "done")), one, 60.0)
 
 
@@ -381,7 +381,7 @@ def test_leftovers_of_a_killed_process_are_removed(world: World, moment: str) ->
 
 @pytest.mark.parametrize("mode", ["in-place", "copy", ""])
 def test_modes_without_a_clean_checkout_are_refused(zoo: World, mode: str) -> None:
-    with pytest.raises(UsageError, match="is no clean checkout"):
+    with pytest.raises(UsageError, match="makes no clean checkout"):
         execute.run(fleet_of(zoo), suite(mode=mode), "HEAD")
     assert (zoo.repo / "untracked").exists()
 
