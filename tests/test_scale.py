@@ -224,6 +224,7 @@ def far(tmp_path: Path) -> LocalHost:
     """A host that is not this machine as far as anybody can tell."""
     host = LocalHost(str(tmp_path / "far"))
     host.name = "far"
+    host.local = False
     return host
 
 
