@@ -109,6 +109,41 @@ def test_a_hook_does_not_return_while_a_key_is_on_its_way(world: World, agent: t
     assert hook.wait(30) == 0 and (folder / ".returned").exists()
 
 
+def test_no_key_is_pressed_while_a_hook_that_saw_no_key_is_about_to_return(
+    world: World, agent: tuple[LocalHost, str]
+) -> None:
+    folder = world.muster_home / "agents" / agent[1]
+    (folder / ".press").mkdir()
+    (folder / ".press" / "one").touch()
+    hook = told(world, agent[1])
+    eventually(lambda: (folder / "ev" / "tool").exists())
+    seen = looked(agent)
+    hook.send_signal(signal.SIGSTOP)
+    try:
+        (folder / ".press" / "one").unlink()
+        assert not tmux.press(*agent, seen, "> box\n---", "x")
+        assert not tmux.paste(*agent, seen, "> box\n---", "x")
+        assert tmux.press(*agent, seen, "> box\n---", "y", dialog=True), "a dialog that is open may be answered"
+        eventually(lambda: looked(agent).screen.endswith("y"))
+    finally:
+        hook.send_signal(signal.SIGCONT)
+    assert hook.wait(30) == 0
+    eventually(lambda: tmux.press(*agent, looked(agent), "---\ny", "z"))
+
+
+def test_a_hook_that_was_killed_holds_no_key_back(world: World, agent: tuple[LocalHost, str]) -> None:
+    folder = world.muster_home / "agents" / agent[1]
+    (folder / ".press").mkdir()
+    (folder / ".press" / "one").touch()
+    hook = told(world, agent[1])
+    eventually(lambda: (folder / "ev" / "tool").exists())
+    hook.kill()
+    hook.wait(30)
+    assert list((folder / ".hooks").iterdir())
+    (folder / ".press" / "one").unlink()
+    assert tmux.press(*agent, looked(agent), "> box\n---", "x")
+
+
 def test_a_hook_goes_on_after_a_press_that_was_killed(world: World, agent: tuple[LocalHost, str]) -> None:
     folder = world.muster_home / "agents" / agent[1]
     (folder / ".press").mkdir()

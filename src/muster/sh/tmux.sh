@@ -37,6 +37,8 @@ mu_proven() {
 	mu_press=$mu_home/agents/$mu_id/.press
 	mkdir -p "$mu_press" && : >"$mu_press/$$" || die 75 "nothing can be written"
 	trap mu_release EXIT
+	# A hook that looked for this file before it was there does not wait for it, however late it returns.
+	[ "$2" != box ] || ! mu_in_flight || die 75 "a hook of the client is about to return"
 	mu_told=$(mu_marks)
 	[ "$mu_told" = "$1" ] || die 75 "the client told of something new"
 	if [ "$2" = box ]; then mu_settled; fi
@@ -48,6 +50,17 @@ $mu_screen" in
 	esac
 	[ -f "$mu_press/$$" ] || die 75 "this took too long, the client goes on"
 	mu_pressed=1
+}
+
+# Return whether a hook that tells of a tool or a dialog has begun and not returned. What a killed hook left does not count.
+mu_in_flight() {
+	mu_flights=$(find "$mu_home/agents/$mu_id/.hooks" -type f -mmin -5 2>/dev/null) || :
+	for mu_flight in $mu_flights; do
+		mu_flight=${mu_flight##*/}
+		case $mu_flight in *[!0-9]*) continue ;; esac
+		! kill -0 "$mu_flight" 2>/dev/null || return 0
+	done
+	return 1
 }
 
 # A client draws the dialog for a tool a moment after the hook has returned. How long that moment is depends on how busy the host is, and

@@ -4,6 +4,15 @@
 dir=${MUSTER_AGENT_DIR:-$(dirname "$(dirname "$0")")}
 t=$(date +%s.%N)
 case $t in *N) t=${t%.*} ;; esac
+# While this file is there, the client may be about to open a dialog (see tmux.sh).
+flight=
+case $1 in
+tool | permission | ask)
+	flight=$dir/.hooks/$$
+	trap 'rm -f "$flight"' EXIT
+	mkdir -p "$dir/.hooks" && : >"$flight"
+	;;
+esac
 line="{\"t\":$t,\"kind\":\"$1\"${2:+,$2}}"
 if [ -n "$(find "$dir/events.jsonl" -size +16384 2>/dev/null)" ]; then
 	mv -f "$dir/events.jsonl" "$dir/events.1.jsonl"
@@ -18,8 +27,7 @@ printf '%s\n' "$line" >>"$dir/events.jsonl"
 printf '%s\n' "$line" >"$dir/ev/.$1.$$" && mv -f "$dir/ev/.$1.$$" "$dir/ev/$1"
 [ ! -s "$dir/notify/command" ] || sh "$dir/bin/notify" "$1"
 # A key is on its way to the input box: what the client does next, such as a dialog, waits for it (see tmux.sh).
-case $1 in
-tool | permission | ask)
+if [ -n "$flight" ]; then
 	tries=0
 	while [ -n "$(ls "$dir/.press" 2>/dev/null)" ]; do
 		# What a killed press left is removed.
@@ -27,5 +35,4 @@ tool | permission | ask)
 		sleep 0.1 2>/dev/null || sleep 1
 	done
 	printf %s "$(date +%s.%N)" >"$dir/.returned.$$" && mv -f "$dir/.returned.$$" "$dir/.returned"
-	;;
-esac
+fi
