@@ -46,7 +46,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         # Nobody answers; how long that is waited for is not what is tested.
         for module, names in {
-            "message": ("RECEIPT", "TRANSCRIPT", "TAKE"),
+            "message": ("RECEIPT", "WAIT", "TAKE"),
             "keyboard": ("READY", "OPEN", "PRESS", "SETTLE", "CLEAR"),
             "dialogs": ("ANSWER", "SETTLE"),
         }.items():
@@ -102,6 +102,10 @@ def _both(*calls: Callable[[Fleet, Found], object]) -> Callable[[Fleet, Found], 
     return lambda fleet, one: [call(fleet, one) for call in calls]
 
 
+def _end(*_: object) -> NoReturn:
+    raise MusterError("this is where tests would run")
+
+
 def _cli(*words: str) -> Callable[[Fleet, Found], object]:
     """A verb as the user types it; everything that it prints is part of what is checked."""
 
@@ -113,7 +117,7 @@ def _cli(*words: str) -> Callable[[Fleet, Found], object]:
             patch.chdir(fleet.cwd)
             patch.setattr(parse, "Fleet", lambda: fleet)
             # `reduce` up to where it runs the tests, which are the agents' own code.
-            patch.setattr("muster.cli.improve.deliver", lambda *_: 0)
+            patch.setattr("muster.flow.improving.setup.baseline_of", _end)
             patch.setattr("muster.cli.render.out", lambda text="", end="\n": out.append(str(text)))
             patch.setattr("muster.cli.render.note", lambda text="", *a, **k: out.append(str(text)))
             with contextlib.suppress(SystemExit):
