@@ -49,7 +49,7 @@ def test_a_command_runs_once_for_each_tree_that_is_green(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(testers.execute, "command", command)
     fleet: Any = type("Fleet", (), {"local": lab.host})
-    tester = CommandTester(fleet, execute.Where("r"), str(lab.top), "make test")
+    tester = CommandTester(fleet, execute.Suite("r"), str(lab.top), "make test")
     assert tester.check(lab.base, ()) == tester.full(same, ()) == (True, "make test exits with 0", "")
     assert ran == [(lab.base, ("sh", "-c", "make test"))]
     for _ in range(2):
