@@ -1,6 +1,6 @@
-"""What is known of an agent, fused into one state and the reason why it follows.
+"""Derive an agent's state, and the reason for it, from the evidence that `store.survey` collects.
 
-Pure: fed by `store.survey`, it reads no clock and asks nobody.
+These are pure functions: they read no clock and do no I/O.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 from .model import Agent, Alarm, ClientStatus, Evidence, Status
 
-#: Reasons that say of a lost agent that a `create` or `destroy` of it was cut off: it can be put away.
+#: Reasons of lost agents whose `create` or `destroy` was interrupted, so that `gc` may remove them.
 CUT_OFF = ("create was interrupted", "never started", "destroy was interrupted")
-#: Reason of an agent whose processes run although tmux has no session of it: they are ending, or `stop` ends them.
+#: Reason of an agent that has processes but no tmux session. They are ending, or `stop` ends them.
 WITHOUT_SESSION = "session gone, still running"
-#: How long a half-made agent on another machine is still taken to be under way.
+#: Seconds for which an unfinished create on another machine counts as in progress.
 CREATING_GRACE = 120.0
 
-#: Event kinds that tell of a turn, and the state each one leads to.
+#: Event kinds that belong to a turn, and the state that each leads to.
 TURN = {
     "started": "starting",
     "ready": "ready",
@@ -45,7 +45,7 @@ REASON = {
 
 
 def changed(alarms: tuple[Alarm, ...], now: float) -> list[Evidence]:
-    """Return what `explain` shows of fields that an agent's host tells differently from what muster wrote."""
+    """Return evidence for record fields that the host reports differently than muster wrote them."""
     return [
         Evidence("result", now, "result.json was not written by this agent's own submit; it does not count")
         if alarm.field == "result"
@@ -57,7 +57,7 @@ def changed(alarms: tuple[Alarm, ...], now: float) -> list[Evidence]:
 
 
 def repository(alarms: tuple[Alarm, ...], now: float) -> list[Evidence]:
-    """Return what `explain` shows of hooks and settings of the user's repository that are not as they were at `create`."""
+    """Return evidence for hooks and settings of the user's repository that have changed since `create`."""
     return [
         Evidence(
             "repository", now, f"{alarm.field} {'changed' if alarm.recorded else 'is new'} since the agent was created"
@@ -83,13 +83,11 @@ def judge(
     client: ClientStatus | None = None,
     resets: Callable[[str, float], float | None] | None = None,
 ) -> Status:
-    """Return the state of one agent. `speaks`: its type fires events for its turns.
+    """Return the state of one agent.
 
-    `pane` is what tmux says of its session, or None when there is no such session. `shows`: what the last line of its terminal
-    looks like (a regular expression) in which state; it counts where the agent's client does not speak, or has not yet.
-    `client`: what its client's own status file says. `resets` returns the end of a limit that the client's words name.
-    `processes`: how many of its processes run without a session. `choice`, `box` and `cursor`: what the selected entry of a menu and the
-    input box look like (see AgentType) on its screen, of which `pane` has a copy if tmux found such an entry on it.
+    `speaks`, `shows`, `resets`, `choice`, `box` and `cursor` come from its AgentType. `shows` only matters if the client fires no
+    events, or has fired none yet. `pane` is what tmux reports of its session, or None without one; it includes the screen if tmux found a
+    line that matches `choice`. `client` is the client's own status, and `processes` the number of processes without a session.
     """
     client_at = (client and _finite(client.t)) or 0.0
     seen = [Evidence(f"event {kind}", _time(event), _tell(event), TURN.get(kind, "")) for kind, event in events.items()]
@@ -201,9 +199,9 @@ def judge(
     )
 
 
-#: An agent that goes on by itself when its limit is over has this long to say so.
+#: Seconds that an agent has to resume by itself after its limit has ended.
 LIMIT_GRACE = 5.0
-#: A client says that it is idle a moment before its hook tells of the end of the turn: so long its file is not believed.
+#: Seconds for which a status file counts as unsettled: clients write `idle` a moment before their hook reports the end of the turn.
 SETTLED = 0.8
 BEHIND = "background task"
 #: Events after which the input box is open.
@@ -212,13 +210,13 @@ NO_HOOKS = "none seen for this launch; state taken from session file and screen"
 
 
 def client_status(files: list[dict[str, Any]]) -> ClientStatus | None:
-    """Return the newest of the status files of a client, in muster's own form; None if there is none that can be read."""
+    """Return the newest status file of a client in muster's form, or None if none is readable."""
     found = [ClientStatus(_time(file), str(file.get("status")), file.get("dialog") is True) for file in files]
     return max((status for status in found if status.t), default=None, key=lambda status: status.t)
 
 
 def _client(kind: str, at: float, client: ClientStatus, now: float) -> tuple[str, str, float, str] | None:
-    """Return what the client's status file says and no hook did: state, reason, since and why; None if the hooks are right."""
+    """Return state, reason, since and why if the client's status file knows more than its hooks; otherwise None."""
     t, status = client.t, client.status
     idle = status in ("idle", "background")
     if status == "background" and kind in OPEN:
@@ -257,7 +255,7 @@ def _selected(pane: dict[str, Any], choice: str, box: str, cursor: bool) -> str:
 
 
 def _shown(line: str, shows: dict[str, str]) -> str:
-    """The state whose look the last line has; waiting before all others, since that is when somebody is needed."""
+    """Return the state that the last line matches, `waiting` first because then a person is needed."""
     for state in ("waiting", "ready", "working"):
         if state in shows and re.search(shows[state], line[:1000]):
             return state
@@ -265,7 +263,7 @@ def _shown(line: str, shows: dict[str, str]) -> str:
 
 
 def screened(status: Status, screen: str, looks: str) -> Status:
-    """With the last line of the screen that `looks` so (a regular expression). It changes no state."""
+    """Add the last line of the screen that matches `looks` as evidence. The state stays the same."""
     lines = [line.strip() for line in screen.split("\n") if looks and re.search(looks, line[:1000])]
     if not lines:
         return status
@@ -273,7 +271,7 @@ def screened(status: Status, screen: str, looks: str) -> Status:
 
 
 def last_word(events: dict[str, dict[str, Any]]) -> str:
-    """The newest thing a client said that a person can read; empty for a plain command."""
+    """Return the newest readable text of a client; empty for a plain command."""
     spoken = {
         kind: event
         for kind, event in events.items()
@@ -287,7 +285,7 @@ def last_word(events: dict[str, dict[str, Any]]) -> str:
 
 
 def question(status: Status, events: dict[str, dict[str, Any]]) -> str:
-    """Return the whole text of what a waiting agent asks; empty if it does not wait or its client does not say."""
+    """Return the full question of a waiting agent; empty if it does not wait or its client does not report it."""
     if status.state != "waiting":
         return ""
     asked = [events[kind] for kind in ("ask", "permission", "limit") if kind in events]
@@ -311,7 +309,7 @@ def _time(event: dict[str, Any] | None) -> float:
 
 
 def _finite(value: object) -> float | None:
-    """A moment that a clock can show: what a client wrote may be any number."""
+    """Return a valid time, because a client may have written any number."""
     try:
         number = float(value) if isinstance(value, int | float) else math.nan
     except OverflowError:

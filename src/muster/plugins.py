@@ -1,7 +1,7 @@
 """Agent types and providers, by name, loaded on first use.
 
-Built-ins come through the same door as other people's: a module that has the name, else an entry
-point (`muster.types`, `muster.providers`). Nothing is scanned before a name is not known.
+Built-ins and plugins are the same kind of object: a name is looked up as a module of muster and then as an entry point
+(`muster.types`, `muster.providers`). Entry points are only scanned for names that are not built in.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .host import Host
 from .model import Agent, ClientStatus
 
 BUILTIN_PROVIDERS = ("ssh",)
-#: Providers that a host name may end in even where they are not installed: no ssh host is meant by `box.docker`.
+#: Provider names that are recognised even if they are not installed, so that `box.docker` never means an ssh host.
 KNOWN_PROVIDERS = ("ssh", "docker", "slurm", "kubernetes", "modal")
 
 
 class Launch(NamedTuple):
-    """What a type gets to see when it prepares an agent."""
+    """What a type gets when it prepares an agent."""
 
     agent: Agent
     folder: str
@@ -31,17 +31,17 @@ class Launch(NamedTuple):
     args: tuple[str, ...]
     message: str
     session: dict[str, bytes] = {}
-    """Files of a conversation to go on with; empty for a new one."""
+    """Files of a conversation to continue; empty for a new one."""
     key: str = ""
-    """A fresh UUID, for clients that take the id of their session at launch."""
+    """A new UUID, for clients that take the id of their session at launch."""
     rules: dict[str, list[str]] = {}
-    """With `--permissions policy`: what `[permissions]` allows and denies, in the client's own words for it."""
+    """With `--permissions policy`: the rules of `[permissions]` that apply to this client."""
     python: str = "python3"
-    """A Python on its host; on this machine the one that runs muster, as what is first on the PATH may be slow to start, or old."""
+    """A Python on its host. On this machine it is the one that runs muster, because the first on PATH may be slow or old."""
 
 
 class Prepared(NamedTuple):
-    """What a type answers: the argv, and files for the agent's folder."""
+    """What a type returns: the argv, and files for the agent's folder."""
 
     argv: tuple[str, ...]
     resume: tuple[str, ...]
@@ -50,96 +50,96 @@ class Prepared(NamedTuple):
 
 
 class AgentType(NamedTuple):
-    """A kind of agent, mostly data. In argv, `{folder}`, `{name}` and `{session}` are filled in."""
+    """A kind of agent, mostly data. In `argv`, the placeholders `{folder}`, `{name}` and `{session}` are replaced."""
 
     name: str
     argv: tuple[str, ...] = ()
     resume: tuple[str, ...] = ()
-    """How `start` goes on with the same conversation; empty: `argv` again."""
+    """The argv with which `start` resumes the conversation; if empty, `argv` is used."""
     env: dict[str, str] = {}
     files: dict[str, str] = {}
-    """Files for the agent's folder. `{folder}`, `{name}` and `{session}` are filled in, and `{allow}` and `{deny}` with the rules of
-    `[permissions]` as JSON: a type whose files have these takes `--permissions policy`. `bin/layer` is read by the wrapper before
-    each launch, `bin/tally FILE` is run after each turn whose hook told `where` the transcript is.
+    """Files for the agent's folder. The placeholders of `argv` are replaced, and `{allow}` and `{deny}` by the rules of `[permissions]`
+    as JSON; a type whose files have these supports `--permissions policy`. The wrapper reads `bin/layer` before each launch.
+    `bin/tally FILE` runs after each turn whose hook reported `where` the transcript is.
     """
     prompt: str = "typed"
-    """How the initial message goes in: `argument`, `environment` ($MUSTER_PROMPT), `typed`, or `prepared`: `prepare` sees to it."""
+    """How the first message is passed: `argument`, `environment` ($MUSTER_PROMPT), `typed`, or `prepared` (by `prepare`)."""
     speaks: bool = False
-    """Its client fires events for its turns; else it is a plain command."""
+    """Whether its client fires events for its turns; otherwise it is a plain command."""
     shows: dict[str, str] = {}
-    """What the last line of its terminal looks like (regular expressions) when it is `ready`, `waiting` or `working`."""
+    """Regular expressions for the last line of its terminal when it is `ready`, `waiting` or `working`."""
     retries: str = ""
-    """What a line of its screen looks like while its model refuses it and it tries again by itself (an extended regular expression,
-    which tmux looks for); best one that nothing it prints of others can look like."""
+    """An extended regular expression, searched by tmux, for a line of its screen while the model refuses it and it retries by itself.
+    It should match nothing that the client prints of others' text."""
     receipt: str = ""
-    """The event that proves that it took a message; empty: text can only be typed."""
+    """The event that proves that it took a message; if empty, text can be typed without proof."""
     takes: bool = True
-    """It takes messages after the first."""
+    """Whether it takes messages after the first."""
     transcript: str = ""
-    """The transcript in the agent's folder, in muster's own schema; empty: it keeps none."""
+    """The transcript in the agent's folder, in muster's schema; empty if it keeps none."""
     lines: dict[str, str] = {}
-    """How its client's own transcript (`transcript`, else where the event `session` said) is read: for each word of muster's schema
-    the dotted path in a line (`role`, `text`, `time`, `model`, `id`, `tool`, `input`, `input_tokens`, …). See agents/lines.py.
+    """How to read the client's own transcript (`transcript`, or the path in the event `session`): for each key of muster's schema
+    (`role`, `text`, `time`, `model`, `id`, `tool`, `input`, `input_tokens`, …) the dotted path in a line. See agents/lines.py.
     """
     translate: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None
-    """What `lines` says, in Python."""
+    """The same as `lines`, as a Python function."""
     status: Callable[[list[dict[str, Any]], str], ClientStatus | None] | None = None
-    """Read the client's own status: the JSON objects in the files `client/status/*.json` of the agent's folder, and the session of
-    the agent. Without it such a file is `{"t": SECONDS, "status": …}`, with the words of `ClientStatus`.
+    """A function that reads the client's own status from the JSON objects in `client/status/*.json` of the agent's folder and the
+    session id. Without it, such a file is `{"t": SECONDS, "status": …}` with the fields of `ClientStatus`.
     """
     resets: Callable[[str, float], float | None] | None = None
-    """Return when a limit ends, from the words of its `limit` event and the time of that; needed if the event has no `until`."""
+    """A function that returns when a limit ends, from the text and time of its `limit` event; needed if that has no `until`."""
     guard: str = ""
-    """First characters that it would take for a command of its own, such as `/` and `!`."""
+    """First characters that it would interpret as a command of its own, such as `/` and `!`."""
     quits: tuple[str, ...] = ("exit", "quit", ":q", ":q!", ":wq", ":wq!", ":qa", ":qa!", ":x")
-    """Messages that would end it if it has a `guard`; case does not matter."""
+    """Messages that would end it, in any case of letters; used if it has a `guard`."""
     clear: tuple[str, ...] = ()
     """Keys that empty its input box."""
     box: str = ""
-    """What its empty input box looks like (a regular expression); without it `clear` is pressed before each message."""
+    """A regular expression for its empty input box; without it, `clear` is pressed before each message."""
     pasted: tuple[str, ...] = ()
-    """How it shows a long paste in its input box: the beginning of such a mark, without white space."""
+    """How it abbreviates a long paste in its input box: the beginning of the mark, without white space."""
     input: str = ""
-    """What the end of its screen looks like while its input box takes what is typed (a regular expression for the whole end, from the
-    box on; group 1 is what the box holds). With it no key is pressed and nothing is pasted while the screen looks otherwise.
-    Without it Enter is pressed once, and never repeated.
+    """A regular expression for the end of its screen, from the input box on, while the box takes what is typed; group 1 is the content
+    of the box. Keys and pastes are then only sent while the screen matches. Without it, Enter is pressed once and never repeated.
     """
     cursor: bool = False
-    """It shows the terminal's cursor in its input box, and hides it while a menu takes the keys: without the cursor no screen is `input`."""
+    """Whether it shows the cursor in its input box and hides it while a menu takes the keys. If so, a screen without the cursor never
+    matches `input`."""
     choice: str = ""
-    """What the selected entry of a menu looks like on its screen (an extended regular expression, which tmux looks for). While there
-    is one, and the screen does not end in `input`, an agent that would be `ready` is `waiting` for a `dialog`, whatever opened it.
+    """An extended regular expression, searched by tmux, for the selected entry of a menu. While it matches and the screen does not end
+    in `input`, an agent that would be `ready` is `waiting` with reason `dialog`.
     """
     dialog: str = ""
-    """What the end of its screen looks like while it asks for a permission (a regular expression for the whole end). With it `answer`
-    presses no key while the screen looks otherwise.
+    """A regular expression for the end of its screen while it asks for a permission. `answer` then only presses keys while the screen
+    matches.
     """
     queues: bool = False
-    """It says that it took a message (`receipt`) also if it only keeps it for later; its transcript tells the difference."""
+    """Whether it fires `receipt` also for messages that it only queues; its transcript shows the difference."""
     bypass: tuple[str, ...] = ()
-    """Arguments that make it skip its permission dialogs; empty: it has no such mode."""
+    """Arguments that make it skip its permission dialogs; empty if it has no such mode."""
     policy: bool = False
-    """It takes the rules of `[permissions]`."""
+    """Whether it takes the rules of `[permissions]`."""
     menu: tuple[str, ...] = ()
-    """Its questions are menus: what the entries for an answer in one's own words, and for sending all answers, begin with."""
+    """If its questions are menus: the beginnings of the entries for a free-text answer and for sending all answers."""
     yes: tuple[str, ...] = ("Enter",)
     no: tuple[str, ...] = ("Escape",)
     own: tuple[str, ...] = ()
-    """Keys that open the field for an answer of one's own, in a question's list of answers."""
+    """Keys that open the field for a free-text answer in a question's list of answers."""
     hands: bool = False
-    """Its extension takes answers to dialogs by their id (`dialog` of the events `permission` and `ask`) from the file `answer` of
-    the agent's folder; no key is pressed. `choices` of `ask` are the answers that it names, one per line, `own` says that it takes
-    other words too, and `many` that it takes several of them. A type that has `dialog` too gets its permissions by keys.
+    """Whether its extension takes answers from the file `answer` of the agent's folder, with the id of the dialog (`dialog` of the events
+    `permission` and `ask`), so that no key is pressed. In the event `ask`, `choices` are the possible answers, one per line, `own`
+    allows other text, and `many` allows several answers. If the type has `dialog` too, permissions are answered by keys.
     """
     sends: bool = False
-    """Its extension takes messages from the file `message` of the agent's folder; no key is pressed."""
+    """Whether its extension takes messages from the file `message` of the agent's folder, so that no key is pressed."""
     carries: bool = False
-    """Its `prepare` takes a conversation from the files in the folder `session` of another agent: a clone goes on with it."""
+    """Whether `prepare` can continue a conversation from the files in the folder `session` of another agent, so that clones keep it."""
     memory: int = 400
-    """What one of them takes, in MB: a run launches no more than the host has room for."""
+    """Memory of one agent in MB; a run launches no more than fit on the host."""
     versions: dict[str, str] = {}
-    """Which versions of its client were tested (`oldest`, `newest`), which one to `install`, and the command that does (`by`, with
-    `{version}`). `create` and `doctor` tell of any other. `argv[0] --version` says which one a host has.
+    """The tested versions of its client (`oldest`, `newest`), the one to `install`, and the command that does (`by`, with `{version}`).
+    `create` and `doctor` report any other version, as printed by `argv[0] --version`.
     """
     prepare: Callable[[Launch], Prepared] | None = None
 
@@ -151,19 +151,19 @@ def beside(module_file: str, name: str) -> bytes:
 
 
 class Provider:
-    """Finds hosts of one kind by name, and makes them if it can. A plugin overrides `find`, and of the rest what it has.
+    """Finds hosts of one kind by name, and makes them if it can. A plugin overrides `find`, and any other method that it supports.
 
     `settings` are the provider's own keys of `[providers.PROVIDER]` and of the host's `[hosts.NAME]`, already checked. A provider
     keeps no state on this machine: everything about a host follows from its name, its settings and what the provider asks.
     """
 
     name = ""
-    """Under which name it is installed; set when it is loaded."""
+    """The name under which it is installed; set when it is loaded."""
     keys: Mapping[str, type] = {}
-    """Its own keys in the configuration, each with the type of its value: str, int, float, bool or list."""
+    """Its configuration keys, each with the type of its value: str, int, float, bool or list."""
 
     def find(self, name: str, settings: Mapping[str, Any]) -> Host:
-        """Return the host of that name, without asking it anything: one that is gone raises `Unreachable` when it is used."""
+        """Return the host of that name without contacting it. A host that is gone raises `Unreachable` when it is used."""
         raise NotImplementedError
 
     def create(self, name: str, settings: Mapping[str, Any]) -> Host:
@@ -171,15 +171,15 @@ class Provider:
         raise self._cannot("make hosts", f"name one that exists: NAME@HOST.{self.name}")
 
     def start(self, name: str, settings: Mapping[str, Any]) -> None:
-        """Let a stopped host run again, with the files that it had."""
+        """Start a stopped host with its files."""
         raise self._cannot("start hosts")
 
     def stop(self, name: str, settings: Mapping[str, Any]) -> None:
-        """End all that runs on a host; its files stay."""
+        """End everything that runs on a host; its files stay."""
         raise self._cannot("stop hosts")
 
     def destroy(self, name: str, settings: Mapping[str, Any]) -> None:
-        """Remove a host with everything on it; one that is gone already is no error."""
+        """Remove a host with everything on it. It is no error if the host is already gone."""
         raise self._cannot("destroy hosts")
 
     def names(self, settings: Mapping[str, Any]) -> list[str]:
