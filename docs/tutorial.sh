@@ -505,6 +505,14 @@ muster clone greet greet-far@box
 # Only the agents of one host.
 muster list --host box
 
+# A provider makes a new host for the agent, and a name for it. Here `sub` is a program muster-provider-sub on the PATH, see docs/plugins.md.
+muster create greet@.sub command -- sleep 600
+
+# Stop the host that was made, and start it again: its files stay. Then destroy it, with --force even if it has agents.
+muster hosts stop brave-otter.sub
+muster hosts start brave-otter.sub
+muster hosts destroy brave-otter.sub --force
+
 # Which hosts were used, do they answer, and when did they last?
 muster hosts
 muster hosts list

@@ -120,11 +120,11 @@ def test_a_task_shows_what_was_verified_and_what_was_kept_out(world: World) -> N
             "path": "conftest.py",
             "line": 3,
             "rule": "hook",
-            "words": "a hook \x1b[2J" + "that is long " * 8,
+            "reason": "a hook \x1b[2J" + "that is long " * 8,
             "allowed": False,
         }
     ]
-    verified = {"attempt": 1, "result": "refused", "ok": False, "words": "all of it is kept out", "kept_out": kept}
+    verified = {"attempt": 1, "result": "refused", "ok": False, "reason": "all of it is kept out", "kept_out": kept}
     (task / "verified.json").write_text(json.dumps(verified))
     shown = on_terminal(world, "runs", "show", "seen", "0001-a")
     assert "\x1b" not in shown and max(map(len, shown.splitlines())) <= 80

@@ -490,7 +490,7 @@ turn = "Done."
         (2, ("--heading", "#"), "--heading is empty", "--kind heading"),
         (3, ("no.sh",), "no tutorial no.sh", "--tutorial FILE"),
         (3, ("--from", "nobody"), "there is no agent nobody", "muster create"),
-        (2, ("--from", "x", "-a", "replay"), "--from makes no agent", "--from out"),
+        (2, ("--from", "x", "-a", "replay"), "--from creates none", "leave out --from"),
         (2, ("-a", "frob"), "no agent type 'frob'", "known types"),
         (2, ("--timeout", "soon"), "'soon' is not a time", "90s"),
     ],
@@ -944,7 +944,7 @@ def test_skill_replaces_nothing_that_differs_without_force(world: World) -> None
     assert command.read_text() == "mine"
     agents.write_text(whole + skill.BEGIN)
     told = world.fails(5, "tutorial", "skill", "agents", "--force")
-    assert "not clear where the section" in told.stderr and skill.END in told.stderr
+    assert "are ambiguous" in told.stderr and skill.END in told.stderr
     assert agents.read_text() == whole + skill.BEGIN
 
 

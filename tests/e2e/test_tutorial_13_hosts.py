@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 from muster.tutorial import E2eSession, expect
 
 from ..conftest import Sshd
 from .conftest import outside
+
+REPO = Path(__file__).parents[2]
 
 PLAYBOOK = """
 [[step]]
@@ -308,6 +311,50 @@ def test_a_host_that_is_off_is_shown_with_the_time_it_last_answered(e2e: E2eSess
     expect(result.stdout).to_match(r"^box +ssh +no +\S+")
     box.start()
     expect(e2e.run("muster hosts", comment="It is back.").stdout).to_match(r"^box +ssh +yes +now +1")
+
+
+def install_provider(e2e: E2eSession) -> None:
+    """Put the program of docs/plugins.md on the PATH."""
+    text = (REPO / "docs" / "plugins.md").read_text()
+    program = e2e.home / "bin" / "muster-provider-sub"
+    program.write_text(text.partition("```sh muster-provider-sub\n")[2].partition("```\n")[0])
+    program.chmod(0o755)
+
+
+def test_a_provider_makes_a_host_for_an_agent(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # A provider makes a new host for the agent, and a name for it. Here `sub` is a program muster-provider-sub on the PATH, see docs/plugins.md.
+    muster create greet@.sub command -- sleep 600
+    """)
+    install_provider(e2e)
+    result = e2e.run("muster create greet@.sub command --no-connect -- sleep 600", comment="Make a host with an agent.")
+    expect(result).to_succeed()
+    address = result.stdout.strip()
+    expect(result.stdout).to_match(r"^greet@[a-z]+-[a-z]+\.sub$")
+    assert agents(e2e)[address]["provider"] == "sub"
+    assert hosts(e2e) == [None, address.partition("@")[2]]
+    outside(e2e, "muster", "hosts", "destroy", address.partition("@")[2], "--force")
+
+
+def test_a_host_that_was_made_is_stopped_started_and_destroyed(e2e: E2eSession) -> None:
+    e2e.write_tutorial_block("""
+    # Stop the host that was made, and start it again: its files stay. Then destroy it, with --force even if it has agents.
+    muster hosts stop brave-otter.sub
+    muster hosts start brave-otter.sub
+    muster hosts destroy brave-otter.sub --force
+    """)
+    install_provider(e2e)
+    made = outside(e2e, "muster", "create", "greet@.sub", "command", "--no-connect", "--", "sh", "-c", "echo hi >new")
+    place = made.strip().partition("@")[2]
+    outside(e2e, "muster", "wait", f"greet@{place}")
+    expect(e2e.run(f"muster hosts stop {place}", comment="Stop the host.")).to_succeed()
+    expect(e2e.run(f"muster exec greet@{place} -- cat new")).to_exit_with(6)
+    expect(e2e.run(f"muster hosts start {place}", comment="Start it again.")).to_succeed()
+    expect(e2e.run(f"muster exec greet@{place} -- cat new").stdout).to_equal("hi\n")
+    refused = e2e.run(f"muster hosts destroy {place}", comment="It has an agent.")
+    expect(refused).to_exit_with(5)
+    expect(e2e.run(f"muster hosts destroy {place} --force", comment="Destroy it with its agent.")).to_succeed()
+    assert hosts(e2e) == [None] and agents(e2e) == {}
 
 
 def test_a_forgotten_host_keeps_its_agents(e2e: E2eSession, box: Sshd) -> None:

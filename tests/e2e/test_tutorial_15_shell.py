@@ -171,9 +171,12 @@ def test_the_first_tab_in_zsh_completes(e2e: E2eSession) -> None:
         ("conn", "connect\tattach your terminal to an agent"),
         ("tutorial ch", "check\tfind blocks without a test, and stale citations"),
         ("connect ", "one"),
-        ("connect --wat", "--watch\tonly look: no keys are sent, the size stays as it is"),
+        ("connect --wat", "--watch\tread-only: send no keys, do not resize"),
         ("ls --al", "--all\tevery agent"),
-        ("create --mode cop", "copy\tthe kind of work dir (default: worktree here, mirror on hosts, copy without git)"),
+        (
+            "create --mode cop",
+            "copy\tthe kind of work dir (default: worktree on this machine, mirror elsewhere, copy without git)",
+        ),
         # Files, and no names of agents, although the word before is a verb that takes these.
         ("create two start ", "app.py\nsetup.sh"),
         ("create two replay -- ap", "app.py"),

@@ -196,7 +196,7 @@ UNHAPPY: dict[str, list[Row]] = {
         Row(3, "tutorial list", "there is no tutorial.sh or docs/tutorial.sh here", "--tutorial FILE"),
         Row(3, "tutorial list {folder}/nothing.sh", "there is no tutorial", "name the script"),
         Row(2, "tutorial list {folder}", "is a folder", "name the script in it"),
-        Row(2, "tutorial list {folder}/latin1.sh", "is not UTF-8 text", "line 2 is the first"),
+        Row(2, "tutorial list {folder}/latin1.sh", "is not UTF-8 text", "invalid byte is in line 2"),
         Row(2, "tutorial list --kind headings", "invalid choice: 'headings'", "did you mean 'heading'?"),
         Row(2, "tutorial list a b", "takes no argument 'b'", "muster tutorial list --help"),
     ],
@@ -219,7 +219,7 @@ UNHAPPY: dict[str, list[Row]] = {
         Row(3, "tutorial fill", "there is no tutorial.sh or docs/tutorial.sh here", "muster tutorial list FILE"),
         Row(2, "tutorial fill {folder}/small.sh", "small.sh is not in a git repository", "git init"),
         Row(2, "tutorial fill --timeout soon", "'soon' is not a time", "90s"),
-        Row(2, "tutorial fill --from busy --name x", "--from makes no agent", "leave them or --from out"),
+        Row(2, "tutorial fill --from busy --name x", "--from creates none", "leave out --from or the others"),
     ],
     "tutorial sync": [
         Row(3, "tutorial sync", "there is no tutorial.sh or docs/tutorial.sh here", "--tutorial FILE"),

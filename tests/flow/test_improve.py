@@ -786,7 +786,7 @@ def test_the_whole_suite_is_red_when_a_test_of_it_vanished(world: World, monkeyp
 
     def full(commit: str, **outcomes: str) -> tuple[bool, str]:
         cases = {f"test_a.py::{name}": Case(f"test_a.py::{name}", one, text="why") for name, one in outcomes.items()}
-        monkeypatch.setattr(execute, "spread", lambda *args, **more: Report(cases=cases, status=0))
+        monkeypatch.setattr(execute, "run_in_parts", lambda *args, **more: Report(cases=cases, status=0))
         verdict = testers.PytestTester(fleet, wish, run, before).full(commit, ())
         return verdict.ok, verdict.words
 
@@ -1048,7 +1048,7 @@ def test_what_is_kept_out_of_an_accepted_change_is_listed_beside_it(world: World
     assert ".env (it holds local settings and secrets)" in line and ".pyc (a tool left it behind)" in line
     assert line in world.ok("runs", "show", "fix").stdout.splitlines()
     text = (world.muster_home / "runs/fix/pull-request.md").read_text()
-    assert "## Kept out of these changes\n\n- `0001-test-total`: .env (it is made for" in text
+    assert "## Kept out of these changes\n\n- `0001-test-total`: .env (it holds local settings and secrets)" in text
     world.ok("report", "fix", "--out", str(tmp_path / "page"))
     page = "".join(
         file.read_text() for file in (tmp_path / "page").rglob("*.*") if file.suffix in (".html", ".js", ".json")

@@ -121,7 +121,8 @@ class Outcome(NamedTuple):
     """What the agent submitted. Nothing of it is verified."""
     branch: str = ""
     tip: str = ""
-    commits: int = 0
+    commits: int | None = None
+    """None if no work was brought home."""
     uncommitted: str = ""
     """The branch with what the agent had not committed."""
     repo: str = ""
@@ -162,7 +163,7 @@ class Outcome(NamedTuple):
             claimed=_result(data.get("claimed")),
             branch=as_text(data.get("branch")),
             tip=as_text(data.get("tip")),
-            commits=as_int(data.get("commits")),
+            commits=as_int(data["commits"]) if isinstance(data.get("commits"), int) else None,
             uncommitted=as_text(data.get("uncommitted")),
             repo=as_text(data.get("repo")),
             harvest_errors=as_texts(data.get("harvest_errors")),
