@@ -43,7 +43,7 @@ PRICE_MAX = 1e6
 AMOUNT_MAX = 1e15
 #: Keys whose value is a time.
 TIMES = ("time", "day_time", "test_timeout", "suite_timeout")
-#: States that `[notify] on` can name (`alert` is one of a run); the first four are told of when it names none.
+#: States that `[notify] on` can name (`alert` belongs to runs); the first four are the default.
 NOTIFY_STATES = ("waiting", "ready", "failed", "alert", "done", "lost")
 NOTIFY_ON = NOTIFY_STATES[:4]
 #: Flags a project may set without being trusted: none of them can run a command.

@@ -422,7 +422,7 @@ class Fleet:
                 due[answer.item] = time.monotonic() + POLL_SECONDS
                 mine = [key for key in latest if key[0] == answer.item]
                 if isinstance(answer.error, Unreachable):
-                    # Cut off is not over: it may come back, and whoever waits for this can.
+                    # A host that is cut off may come back, so keep waiting for its agents.
                     latest |= {key: latest[key]._replace(state="unreachable") for key in mine}
                     continue
                 statuses: list[Status] = answer.get()  # type: ignore[assignment]  # what _survey returns

@@ -48,7 +48,7 @@ def changed(folder: str, kind: str, state: str, reason: str, *how: str) -> None:
     if before is None:
         return
     wanted = _read(os.path.join(folder, "notify", "on"))[:1000].decode("utf-8", "replace").split()
-    # A failed turn leaves the agent ready; whoever wants to hear of failures wants to hear of it.
+    # A failed turn leaves the agent ready, but a user who asked for `failed` wants to know.
     wants = state in wanted or (reason == "failed turn" and "failed" in wanted)
     # An agent that has come up and waits for its first message is no news.
     if wants and before and (before, state, reason) != ("starting", "ready", ""):
@@ -279,7 +279,7 @@ def last_words(folder: str) -> str:
 
 
 def _open(path: str) -> int | None:
-    """Open a plain file. The agent may have put a pipe in its place, to which nobody writes."""
+    """Open a plain file. The agent may have replaced it by a pipe without a writer."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

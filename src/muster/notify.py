@@ -1,4 +1,4 @@
-"""`[notify] command`: a program of the user's that is told when an agent wants a person.
+"""Run the user's `[notify] command` when an agent needs a person.
 
 An agent on the user's machine runs it itself (notifier.py). The program is not on other hosts, and must not run there:
 of their agents it is told by whoever watches them. Agents of a run tell nothing by themselves: a run has alerts.
@@ -67,7 +67,7 @@ class Watch:
         return status.state in self.states or failed
 
     def _is_first(self, status: Status) -> bool:
-        """Whether no other process has told of this: two that watch see the same."""
+        """Return whether no other process has notified the user of this. Several processes may watch the same agent."""
         import fcntl
 
         told = f"{status.agent.id} {status.state} {status.since}"

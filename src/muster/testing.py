@@ -155,7 +155,7 @@ class HostContract:
             host.run(["sh", "-c", script, "sh", folder], timeout=3)
         pids = _said(host, "cat", f"{folder}/pids").split()
         assert len(pids) == 3
-        # A zombie has ended, and only waits for whoever started it.
+        # A zombie has ended and waits for its parent.
         alive = 'for pid; do case $(ps -o stat= -p "$pid") in "" | Z*) ;; *) echo "$pid" ;; esac; done'
         eventually(lambda: _said(host, "sh", "-c", alive, "sh", *pids) == "", "the processes have ended")
 

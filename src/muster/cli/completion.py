@@ -167,7 +167,7 @@ def _fish() -> str:
 
 
 def _in_fish_option(action: argparse.Action) -> str:
-    """Return how `complete` is told of an option: its names, its values, its help; empty for a positional argument."""
+    """Return the words that describe an option to `complete`: names, values, help; empty for a positional argument."""
     names = [f"-l {word[2:]}" if word.startswith("--") else f"-s {word[1:]}" for word in action.option_strings]
     if not names or action.help == argparse.SUPPRESS:
         return ""

@@ -34,7 +34,7 @@ there, so give it "$MUSTER_ITEM" where it may hold anything. All that is known o
 goes on with it. Ctrl-C lets the agents that run come to their end, a second one, or SIGTERM, stops and harvests them.
 """
 REST = "ARGS"
-#: Events that people are told of as they are; of the others they see what comes of them.
+#: Events that are printed. Of other events, users only see the effects.
 TOLD = frozenset(
     "baseline plan scouted gathered again paused resumed draining stopping alert question canary idle slowed abandoned returned "
     "reduce-ranked reduce-check reduce-conflict reduce-ejected reduce-redundant reduce-full reduce-nothing".split()

@@ -16,7 +16,7 @@ def home(env: Mapping[str, str]) -> str:
     return os.path.abspath(env.get("MUSTER_HOME") or os.path.join(state, "muster"))
 
 
-#: Where git is told to look, by a hook or an outer session: never what a command on an agent is about.
+#: Variables by which a hook or an outer session points git elsewhere; they must not affect commands on agents.
 GIT_PLACES = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
     *("GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_QUARANTINE_PATH", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE"),

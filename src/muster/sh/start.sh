@@ -71,7 +71,7 @@ for mu_name in retries choice cursor; do
 	case $mu_look in *\;) mu_look=${mu_look%;}'\;' ;; esac
 	set -- "$@" ';' set-option "@$mu_name" "$mu_look"
 done
-# How it ended is told by its wrapper, unless that was killed too: then tmux tells the user.
+# The wrapper reports how the program ended. If it was killed too, tmux does.
 if [ -s "$mu_dir/notify/command" ]; then
 	# shellcheck disable=SC2016  # for the shell that tmux starts
 	set -- "$@" ';' set-hook pane-died 'run-shell -b '\''[ "#{pane_id}" != "#{@pane}" ] || exec sh "$MUSTER_AGENT_DIR/bin/notify" died "#{pane_dead_status}" "#{pane_dead_signal}"'\'

@@ -36,7 +36,7 @@ $mu_id 0
 	*"
 $mu_id "[01]"
 "*)
-		# A full disk keeps nobody from ending an agent. The agent may have put a link in the place of its file.
+		# A full disk must not prevent this. The agent may have replaced its file by a link.
 		{ mu_tmux capture-pane -p -e -S - -t "=$mu_id:" >"$mu_new" && { [ ! -d "$mu_id/screen" ] || rm -rf "$mu_id/screen"; } && mv -f "$mu_new" "$mu_id/screen"; } 2>/dev/null || rm -f "$mu_new"
 		;;
 	esac

@@ -45,7 +45,7 @@ case $mu_which in '*') set -- -a ;; *) set -- -s -t "=$mu_which:" ;; esac
 # shellcheck disable=SC2154  # mu_own comes from lib.sh
 mu_panes=$(mu_tmux list-panes "$@" -f "$mu_own" -F 'pane #{s/[^A-Za-z0-9_-]/?/:session_name} #{?pane_dead,1,0} #{?#{==:#{pane_dead_status},},-,#{pane_dead_status}} #{?pane_dead_signal,#{pane_dead_signal},0} #{pane_pid} #{s/[^A-Za-z0-9_.+-]/?/:pane_current_command} #{?@retries,#{C/r:#{@retries}},0} #{?cursor_flag,#{cursor_y},-} #{?@choice,#{?#{&&:#{@cursor},#{cursor_flag}},,#{?#{C/r:#{@choice}},menu,}},}' 2>/dev/null) || :
 [ -z "$mu_panes" ] || printf '%s\n' "$mu_panes"
-# A dialog of which no hook told: the screens that may show one are read, 40 in one call, as tmux takes no long command lines. The
+# Dialogs without a hook: read the screens that may show one, 40 per call, because tmux takes no long command lines. The
 # mark before each is one that no program can know.
 case $mu_panes in
 *' menu'*)

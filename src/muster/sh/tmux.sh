@@ -6,8 +6,8 @@ mu_users_locale
 mu_pane="=$mu_id:"
 mu_pressed=
 
-# When the client last told of a dialog or a tool, and when that hook returned: the beginning of each file, one line. It has no text of
-# anybody in it.
+# Print when the client last reported a dialog or a tool, and when that hook returned: the beginning of each file, as one line. It
+# contains no text of the agent.
 mu_marks() {
 	for mu_file in ev/permission ev/ask ev/tool .returned; do
 		mu_file=$mu_home/agents/$mu_id/$mu_file
@@ -27,10 +27,10 @@ mu_ms() {
 	esac
 }
 
-# A pane in which somebody scrolls is in a mode of tmux that takes the keys: `copy-mode -q` ends it first.
+# If somebody scrolls, the pane is in a mode of tmux that takes the keys, so `copy-mode -q` ends that first.
 
-# proven MARKS box|dialog: end with 75 unless the client told of nothing since, and the screen still ends in the expected lines. Nothing
-# stands between this check and the key.
+# proven MARKS box|dialog: exit with 75 unless the screen still ends in the expected lines and the client has reported nothing since.
+# The key must follow this check at once.
 mu_proven() {
 	# While this file is there, a hook that tells of a tool does not return (see agent/event.sh), so that no dialog for it is opened
 	# between the check and the moment at which the client has read the key.
@@ -75,14 +75,14 @@ mu_settled() {
 	[ "$mu_wait" -gt 0 ] || return 0
 	[ "$mu_wait" -le 6000 ] || die 75 "the host is too busy to tell what the client does next"
 	sleep "$((mu_wait / 1000)).$(printf %03d $((mu_wait % 1000)))" 2>/dev/null || sleep $((mu_wait / 1000 + 1))
-	# A hook that came meanwhile and tells of a tool is held. One that tells of a dialog may be too late to hold it.
+	# A hook that reports a tool is held meanwhile. One that reports a dialog may come too late to be held.
 	mu_later=$(mu_marks)
 	mu_later=${mu_later%|}
 	[ "${mu_later%|*|*} ${mu_later##*|}" = "${mu_told%|*|*} ${mu_told##*|}" ] || die 75 "the client told of something new"
 }
 
-# Let the hooks go on once the client has read the key: it draws its box anew then. A screen may be seen half drawn, so it is looked at
-# twice. A client that does nothing with the key is waited for in vain, for some seconds.
+# Release the hooks once the client has read the key, which shows when it redraws its box. A screen may be half drawn, so it is read
+# twice. For a client that ignores the key, this gives up after some seconds.
 mu_release() {
 	[ -n "$mu_pressed" ] || { rm -f "$mu_press/$$"; return; }
 	{
@@ -101,7 +101,7 @@ $mu_screen" in
 	} </dev/null >/dev/null 2>&1 &
 }
 
-# expected LINES: read what the screen has to end in from stdin. `read` takes no more than a line, so the rest stays in the pipe.
+# expected LINES: read the expected end of the screen from stdin. `read` takes one line at a time, so the rest stays in the pipe.
 mu_expected() {
 	mu_seen=
 	mu_left=$1
@@ -136,12 +136,12 @@ $mu_screen" in
 }
 case $mu_verb in
 attach)
-	# A watcher that was cut off may have left the size fixed.
+	# An interrupted watcher may have left the size fixed.
 	mu_tmux set-option -uw -t "$mu_pane" window-size 2>/dev/null || :
 	exec tmux -S "$mu_sock" -u attach-session -t "$mu_pane"
 	;;
 watch)
-	# tmux ignores ignore-size where nobody else is attached; a size that is fixed stays.
+	# tmux ignores ignore-size if nobody else is attached, so fix the size.
 	mu_tmux set-option -w -t "$mu_pane" window-size manual
 	trap 'mu_tmux set-option -uw -t "$mu_pane" window-size 2>/dev/null || :' EXIT
 	tmux -S "$mu_sock" -u attach-session -f read-only,ignore-size -t "$mu_pane"

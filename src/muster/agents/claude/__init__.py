@@ -46,7 +46,7 @@ SECONDS = 20
 STATUSES = {"shell": "background"}
 #: Minutes by which the end of a limit may lie in the past when the client names it, since the client leaves out the seconds.
 RESET_SLACK = 10
-#: Newer versions decide by themselves what is asked ("auto mode") unless they are told to ask, and offer to do so in a dialog.
+#: Newer versions decide by themselves what to ask ("auto mode") unless the mode is set, and offer that mode in a dialog.
 #: layer.sh takes these out again, as they are written here, for a user whose own settings name a mode.
 MODE = {"disableAutoMode": "disable", "defaultMode": "default"}
 
@@ -174,7 +174,7 @@ def resets(text: str, t: float) -> float | None:
         if month:
             at = at.replace(month=datetime.strptime(month, "%b").month, day=int(day))
             at = at if said - at < timedelta(minutes=RESET_SLACK) else at.replace(year=at.year + 1)
-            # No limit lasts longer than a week, so this one was over when the client told of it.
+            # No limit lasts longer than a week, so this one was over when the client reported it.
             return at.timestamp() if at - said < timedelta(days=9) else None
         # A reset time that has just passed does not mean the same time tomorrow.
         return (at if said - at < timedelta(minutes=RESET_SLACK) else at + timedelta(days=1)).timestamp()

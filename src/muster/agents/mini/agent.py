@@ -29,7 +29,7 @@ class Agent(InteractiveAgent):  # type: ignore[misc]
         self._commands: list[str] = []
         event("prompt", text=task)
         result: dict[str, Any] = super().run(task, **more)
-        # It is at work until it has ended, and that says how; so this is told as one more thing it did.
+        # The agent is working until it has ended, so report this as another action.
         event("tool", name=result.get("exit_status"), detail=result.get("submission"))
         if result.get("exit_status") != "Submitted":  # mini itself would end with 0
             sys.exit(1)
@@ -42,7 +42,7 @@ class Agent(InteractiveAgent):  # type: ignore[misc]
 
     def save(self, *given: Any) -> Any:
         data = super().save(*given)
-        with contextlib.suppress(Exception):  # what is told of the work never ends it
+        with contextlib.suppress(Exception):  # a failed report must not end the work
             lines = "".join(json.dumps(entry) + "\n" for entry in [self._task, *entries(self.messages[2:])])
             write("client/transcript.jsonl", self._said + lines)
             write("usage.json", json.dumps(tally(self._used, self.messages, self.cost)) + "\n")
@@ -66,7 +66,7 @@ class Agent(InteractiveAgent):  # type: ignore[misc]
 
     @staticmethod
     def _stdin_is_interactive() -> bool:
-        return False  # at its limits it ends; nobody sits there to raise them
+        return False  # nobody is there to raise its limits, so it ends
 
 
 def event(kind: str, **fields: object) -> None:

@@ -152,7 +152,7 @@ class Breaker:
         return pause.landed(now, False, self.max_canaries, host) if pause else None
 
     def lift(self) -> None:
-        """Go on because a person says so."""
+        """Resume launching at a person's request."""
         self.pauses.clear()
         self._forget(None)
 

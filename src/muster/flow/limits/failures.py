@@ -194,7 +194,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def from_json(cls, data: object) -> Failure:
-        """Restore a failure; the properties of its kind come from KINDS. Raises ValueError if the data is none."""
+        """Restore a failure; the properties of its kind come from KINDS. Raises ValueError for invalid data."""
         if not isinstance(data, dict) or data.get("stage") not in STAGES or not isinstance(data.get("text"), str):
             raise ValueError("not a failure")
         kind = data.get("kind")

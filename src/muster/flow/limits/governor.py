@@ -146,7 +146,7 @@ class Governor:
         self._budget.progress(self._busy)
 
     def lift(self, now: float) -> None:
-        """Go on because a person says so: forget resets, pauses and money without progress, but not budgets."""
+        """Resume launching at a person's request: forget resets, pauses and spending without progress, but not budgets."""
         self._clocks, self._pause, self._strikes = {}, 0.0, 0
         self.progress(now)
 

@@ -61,7 +61,7 @@ class Limits(NamedTuple):
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether it is a finite number of at least 0. A bool is none."""
+    """Return whether the value is a finite number of at least 0. A bool does not count as a number."""
     return type(value) in (int, float) and 0 <= value <= NUMBER_MAX
 
 

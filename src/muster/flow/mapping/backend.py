@@ -14,7 +14,7 @@ from ..run.records import Outcome
 from ..run.tasks import Task
 
 Key = tuple[str, Hashable]
-"""What kind of work it is (`poll`, `launch`, `send`, `harvest`, `clear`), and of which host or attempt."""
+"""The kind of work (`poll`, `launch`, `send`, `harvest`, `clear`), and the host or attempt that it is for."""
 
 
 class Completed(Protocol):

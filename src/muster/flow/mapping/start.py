@@ -196,7 +196,7 @@ def run_tasks(
     breaker = Breaker()
     breaker.restore(state.get("breaker"))
     if any(pause.state == "stopped" for pause in breaker.pauses.values()):
-        breaker.lift()  # whoever starts the run again has fixed the cause, or will see it again
+        breaker.lift()  # a person who starts the run again has fixed the cause, or will see it again
     if run.control() != Control() or wanted:
         # What was asked of a former process does not count any more; what is typed now does.
         run.ask(state=wanted, **dict.fromkeys(SETTABLE))

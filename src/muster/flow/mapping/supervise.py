@@ -55,7 +55,7 @@ class Observed(NamedTuple):
     nudged: bool = False
     answered: bool = False
     escalated: float = -1.0
-    """When the question began of which a person was notified."""
+    """When the question began that a person was notified of."""
     rejected: str = ""
     """The invalid result that was sent back to the agent."""
     submitted: float = 0.0

@@ -20,7 +20,7 @@ IMPLEMENTATION = "implementation"
 #: Rank of the status that a test had before; units whose tests rank higher are integrated first.
 SEVERITY = {"hanging": 3, "failing": 2, "flaky": 1}
 UNCHANGED = "nothing changed"
-#: Predicted conflicts per unit. If every unit conflicts with every other one, more of them would tell nobody anything.
+#: Predicted conflicts per unit. If every unit conflicts with every other one, a longer list helps nobody.
 PAIRS_MOST = 20
 
 

@@ -205,7 +205,7 @@ def _kind(value: Any) -> str:
 
 
 def _number(value: Any) -> bool:
-    """Return whether it is a finite number. A bool is none. An int may be too large for `math.isfinite`."""
+    """Return whether the value is a finite number, and not a bool. An int may be too large for `math.isfinite`."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 64

@@ -17,7 +17,7 @@ line="{\"t\":$t,\"kind\":\"$1\"${2:+,$2}}"
 if [ -n "$(find "$dir/events.jsonl" -size +16384 2>/dev/null)" ]; then
 	mv -f "$dir/events.jsonl" "$dir/events.1.jsonl"
 fi
-# Only into a plain file: what the agent put in its place could be a pipe that nobody reads.
+# Write only to a plain file: the agent may have replaced it by a pipe without a reader.
 for file in "$dir/events.jsonl" "$dir/ev/$1"; do
 	if [ -e "$file" ] || [ -h "$file" ]; then
 		if [ ! -f "$file" ] || [ -h "$file" ]; then rm -rf "$file"; fi

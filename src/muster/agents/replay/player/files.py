@@ -81,7 +81,7 @@ def emit(folder: str, kind: str, **fields: Any) -> None:
     os.makedirs(os.path.join(folder, "ev"), exist_ok=True)
     replace(os.path.join(folder, "ev", kind), (json.dumps(record) + "\n").encode())
     with contextlib.suppress(OSError):
-        if os.path.getsize(os.path.join(folder, "notify", "command")):  # somebody wants to be told
+        if os.path.getsize(os.path.join(folder, "notify", "command")):  # a command is configured
             os.spawnv(os.P_WAIT, "/bin/sh", ["sh", os.path.join(folder, "bin", "notify"), kind])
 
 
